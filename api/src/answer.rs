@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::error::ApiError;
 
-/// Initial capacity in bytes: enough for one score or one observe reply, so that most responses never reallocate.
+/// Initial capacity in bytes: enough for one score or one observe reply, so that most responses
+/// never reallocate.
 const BYTES: usize = 512;
 
 /// A JSON response.

@@ -1,8 +1,9 @@
-//! The threads on which requests compute and read from the disk, so that the threads of the sockets stay free: these
-//! receive, answer and time out while all computation is busy.
+//! The threads on which requests compute and read from the disk, so that the threads of the sockets
+//! stay free: these receive, answer and time out while all computation is busy.
 //!
-//! The pool is a second runtime of tokio, so a request that waits for the log's sync occupies no thread. Its work is
-//! bounded by the limits of requests and streams. Maintenance of the node runs on it too.
+//! The pool is a second runtime of tokio, so a request that waits for the log's sync occupies no
+//! thread. Its work is bounded by the limits of requests and streams. Maintenance of the node runs
+//! on it too.
 
 use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
@@ -68,7 +69,8 @@ impl ComputePool {
         })
     }
 
-    /// Runs work that may take seconds: on at most half of the threads, so that the others remain for serving requests.
+    /// Runs work that may take seconds: on at most half of the threads, so that the others remain
+    /// for serving requests.
     ///
     /// # Errors
     /// 503 if the pool is stopped.

@@ -1,5 +1,5 @@
-//! Configuration from a TOML file, environment variables and flags. Later sources override earlier ones; unknown keys
-//! are rejected.
+//! Configuration from a TOML file, environment variables and flags. Later sources override earlier
+//! ones; unknown keys are rejected.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,15 +45,16 @@ pub struct Config {
 pub struct Server {
     /// Address and port; port 0 picks a free one.
     pub listen: String,
-    /// Host names by which clients reach the node, without ports. The loopback names and the listening address are
-    /// always accepted; requests for any other host are rejected.
+    /// Host names by which clients reach the node, without ports. The loopback names and the
+    /// listening address are always accepted; requests for any other host are rejected.
     pub hosts: Vec<String>,
     /// Web origins whose pages may call the node from a browser, such as `https://app.example`.
     pub origins: Vec<String>,
-    /// Maximum number of open connections, capped at half of the process's file descriptor limit. Beyond it, only
-    /// health checks are answered.
+    /// Maximum number of open connections, capped at half of the process's file descriptor limit.
+    /// Beyond it, only health checks are answered.
     pub connections: usize,
-    /// How long a connection may take to send a complete request head, and how long it may accept no response bytes.
+    /// How long a connection may take to send a complete request head, and how long it may accept
+    /// no response bytes.
     #[serde(with = "humantime_serde")]
     pub idle_timeout: Duration,
     /// How long requests in flight may take to finish after the node was asked to stop.
@@ -121,7 +122,8 @@ fn is_origin(origin: &str) -> bool {
 pub struct Limits {
     /// Maximum size of a JSON body.
     pub body: ByteSize,
-    /// Maximum total size of all partially received bodies; requests beyond it are answered with 503.
+    /// Maximum total size of all partially received bodies; requests beyond it are answered with
+    /// 503.
     pub arriving: ByteSize,
     /// Maximum size of one NDJSON line.
     pub line: ByteSize,
@@ -129,7 +131,8 @@ pub struct Limits {
     pub items_per_request: usize,
     /// Maximum number of concurrent requests; requests beyond it are answered with 503.
     pub requests: usize,
-    /// Maximum number of open NDJSON streams; streams beyond it are answered with 503. They do not count as requests.
+    /// Maximum number of open NDJSON streams; streams beyond it are answered with 503. They do not
+    /// count as requests.
     pub streams: usize,
     /// How long a stream may send nothing before it is closed; empty lines keep it open.
     #[serde(with = "humantime_serde")]
@@ -173,8 +176,9 @@ pub struct Memory {
     pub features: ByteSize,
     /// Cached predictions.
     pub predictions: ByteSize,
-    /// The most items of a request whose predictions are cached and looked up; 0 disables the cache. `celeris-bench topk`
-    /// measures it: at dimension 50 a repeated request of 4 items takes 0.45 of the time, a new one 1.35.
+    /// The most items of a request whose predictions are cached and looked up; 0 disables the
+    /// cache. `celeris-bench topk` measures it: at dimension 50 a repeated request of 4 items takes
+    /// 0.45 of the time, a new one 1.35.
     pub prediction_items: usize,
     /// Per-user states of selections.
     pub selections: ByteSize,
@@ -205,12 +209,14 @@ pub struct Decisions {
     pub enabled: bool,
     /// Decisions over at most this many candidates record all of them.
     pub candidates_in_full: usize,
-    /// The share of decisions over more candidates that record all of them; the others record a digest.
+    /// The share of decisions over more candidates that record all of them; the others record a
+    /// digest.
     pub candidates_sampled: f64,
-    /// Maximum bytes of decisions per second, with bursts of one second's worth; decisions beyond it are dropped and
-    /// counted.
+    /// Maximum bytes of decisions per second, with bursts of one second's worth; decisions beyond
+    /// it are dropped and counted.
     pub bytes_per_second: ByteSize,
-    /// Maximum number of decisions queued for the writer; decisions beyond it are dropped and counted.
+    /// Maximum number of decisions queued for the writer; decisions beyond it are dropped and
+    /// counted.
     pub queue: usize,
     /// How long decisions are kept and rewards are joined to them.
     #[serde(with = "humantime_serde")]
@@ -248,7 +254,8 @@ impl Decisions {
 #[serde(deny_unknown_fields, default)]
 pub struct Sealing {
     pub enabled: bool,
-    /// The longest time a record waits to be sealed. Amended records disappear from the files within twice this time.
+    /// The longest time a record waits to be sealed. Amended records disappear from the files
+    /// within twice this time.
     #[serde(with = "humantime_serde")]
     pub interval: Duration,
     /// This many waiting records trigger sealing before the interval has passed.
@@ -290,13 +297,15 @@ impl Default for Verification {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
-    /// Trainers in addition to the built-in `als`, by the name that models and requests use. Each is a complete command
-    /// line in which `{job}` stands for the job file, `{folder}` for its folder and `{spark_als}` for the Spark
-    /// training script. Trainers run with the rights of the node.
+    /// Trainers in addition to the built-in `als`, by the name that models and requests use. Each
+    /// is a complete command line in which `{job}` stands for the job file, `{folder}` for its
+    /// folder and `{spark_als}` for the Spark training script. Trainers run with the rights of the
+    /// node.
     pub trainers: BTreeMap<String, Vec<String>>,
     /// Upper limits of every training.
     pub limits: TrainingLimits,
-    /// The folder from which version directories can be registered; without it, registration is disabled.
+    /// The folder from which version directories can be registered; without it, registration is
+    /// disabled.
     pub import_dir: Option<PathBuf>,
 }
 
@@ -309,8 +318,8 @@ pub struct TrainingLimits {
     /// Wall-clock time from the start of the training.
     #[serde(with = "humantime_serde")]
     pub time: Duration,
-    /// Longest time without a line of output or a change in the output folder; after it, the training is considered
-    /// hung.
+    /// Longest time without a line of output or a change in the output folder; after it, the
+    /// training is considered hung.
     #[serde(with = "humantime_serde")]
     pub heartbeat: Duration,
     /// Processes and threads.
@@ -341,7 +350,8 @@ impl Training {
     }
 }
 
-/// Reads the configuration from the file and the environment. `listen` is the value of the command line flag.
+/// Reads the configuration from the file and the environment. `listen` is the value of the command
+/// line flag.
 ///
 /// # Errors
 /// A message with the name of the invalid key and its source.
@@ -365,7 +375,8 @@ pub fn load_from(
 ) -> Result<Config, String> {
     let mut keys = file.map(of_file).transpose()?.unwrap_or_default();
     for (name, value) in variables {
-        // Only names with a section are configuration; variables of other programs may share the prefix.
+        // Only names with a section are configuration; variables of other programs may share the
+        // prefix.
         if let Some(key) = name.strip_prefix(ENV_PREFIX).filter(|key| key.contains(ENV_SEPARATOR)) {
             let variable = of_variable(key, &value);
             check(&variable).map_err(|error| format!("environment variable {name}: {error}"))?;
@@ -386,7 +397,8 @@ fn check(keys: &Table) -> Result<Config, String> {
     Config::deserialize(keys.clone()).map_err(|error| error.to_string())
 }
 
-/// The keys of a TOML file. It is deserialized as a [`Config`] first, because those errors include the line.
+/// The keys of a TOML file. It is deserialized as a [`Config`] first, because those errors include
+/// the line.
 fn of_file(file: &Path) -> Result<Table, String> {
     let in_file = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
     let text = fs::read_to_string(file).map_err(|error| in_file(&error))?;
@@ -394,7 +406,8 @@ fn of_file(file: &Path) -> Result<Table, String> {
     text.parse().map_err(|error: toml::de::Error| in_file(&error))
 }
 
-/// The key of one environment variable, whose name has no prefix here. A value that is not TOML is read as a string.
+/// The key of one environment variable, whose name has no prefix here. A value that is not TOML is
+/// read as a string.
 fn of_variable(name: &str, value: &str) -> Table {
     let parsed = format!("value = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);
     let value = parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.to_owned()));

@@ -1,7 +1,9 @@
-//! Connections: limited in number and in time, and closed gracefully so that the last response arrives.
+//! Connections: limited in number and in time, and closed gracefully so that the last response
+//! arrives.
 //!
-//! Beyond the limit, a small reserve of connections is still accepted, each for a single request to `/healthz` or
-//! `/readyz`. A new reserve connection evicts the oldest one, so idle connections cannot block health checks.
+//! Beyond the limit, a small reserve of connections is still accepted, each for a single request to
+//! `/healthz` or `/readyz`. A new reserve connection evicts the oldest one, so idle connections
+//! cannot block health checks.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -40,8 +42,8 @@ const HEAD_BYTES_MAX: usize = 32 << 10;
 /// Idle time before the first TCP keepalive probe, and the interval between probes.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// For how long, and up to how many bytes, a connection is still read after the server has closed it. A peer that is
-/// still sending then receives the response instead of a reset.
+/// For how long, and up to how many bytes, a connection is still read after the server has closed
+/// it. A peer that is still sending then receives the response instead of a reset.
 const LINGER: Duration = Duration::from_secs(30);
 const LINGER_BYTES_MAX: usize = 16 << 20;
 
@@ -52,8 +54,8 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub connections: usize,
-    /// How long a connection may take to send a complete request head, measured from its start or from the previous
-    /// response; and how long its peer may accept no bytes of a response.
+    /// How long a connection may take to send a complete request head, measured from its start or
+    /// from the previous response; and how long its peer may accept no bytes of a response.
     pub idle_timeout: Duration,
 }
 
@@ -75,8 +77,8 @@ impl Connection {
         request.map(|body| TrackedBody::new(body, self.unread.clone()).into_body())
     }
 
-    /// Drains an unread request body up to a limit, so that the next request on the connection can be parsed. Beyond
-    /// the limit, sets `Connection: close` on the response.
+    /// Drains an unread request body up to a limit, so that the next request on the connection can
+    /// be parsed. Beyond the limit, sets `Connection: close` on the response.
     pub async fn settle(&self, expects_continue: bool, response: &mut Response) {
         let Some(unread) = self.unread.close() else { return };
         // Reading would send `100 Continue` and so request the body that the peer has held back.
@@ -181,8 +183,8 @@ impl Open {
                     http.await
                 }
             };
-            // A parse error has been answered with 400, so linger for it. Other connection errors concern only the
-            // peer.
+            // A parse error has been answered with 400, so linger for it. Other connection errors
+            // concern only the peer.
             if ended.is_err_and(|error| error.is_parse()) {
                 connection.lingers.store(true, Ordering::Relaxed);
             }
@@ -229,8 +231,8 @@ async fn linger(mut stream: TcpStream) {
     let _ = tokio::time::timeout(LINGER, reading).await;
 }
 
-/// The connection limit in effect: `configured`, capped at half of the file descriptor limit, which is raised as far as
-/// the system allows. The other half is reserved for the store.
+/// The connection limit in effect: `configured`, capped at half of the file descriptor limit, which
+/// is raised as far as the system allows. The other half is reserved for the store.
 pub fn allowed(configured: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let mut files = getrlimit(Resource::Nofile);

@@ -1,4 +1,5 @@
-//! Maps internal errors to HTTP problem details. Details of internal errors are logged, not returned.
+//! Maps internal errors to HTTP problem details. Details of internal errors are logged, not
+//! returned.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -1,9 +1,11 @@
-//! The threads that ingest NDJSON streams of observations, one for each processor, because a single thread would limit
-//! the throughput of a stream. All observations of one user go to the same thread, which keeps their order.
+//! The threads that ingest NDJSON streams of observations, one for each processor, because a single
+//! thread would limit the throughput of a stream. All observations of one user go to the same
+//! thread, which keeps their order.
 //!
-//! These are threads rather than tasks, because loading a user who is not in memory blocks on disk reads and solving.
-//! Memory allocated by a few threads is also less fragmented than memory allocated by as many threads as happen to
-//! block: with tasks, a node with 20,000 users used a quarter more memory (`celeris-bench size`).
+//! These are threads rather than tasks, because loading a user who is not in memory blocks on disk
+//! reads and solving. Memory allocated by a few threads is also less fragmented than memory
+//! allocated by as many threads as happen to block: with tasks, a node with 20,000 users used a
+//! quarter more memory (`celeris-bench size`).
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -114,7 +116,8 @@ impl IngestPool {
         Ok(Self { predictor, threads: threads.collect::<std::io::Result<_>>()? })
     }
 
-    /// Dispatches a batch of a stream to the threads, waiting for queue space. `ack` is the mode of its last line.
+    /// Dispatches a batch of a stream to the threads, waiting for queue space. `ack` is the mode of
+    /// its last line.
     pub async fn dispatch(&self, model: &OfStream, lines: Vec<Line<Observation>>, ack: AckMode) -> Dispatched {
         let mut dispatched =
             Dispatched { threads: Vec::with_capacity(lines.len()), shards: Vec::with_capacity(self.threads.len()) };
@@ -148,7 +151,8 @@ fn run(runtime: &Handle, mut shards: mpsc::Receiver<Shard>) {
     }
 }
 
-/// Begins the observations of a shard. Observations begun before their stream is aborted stay in the log.
+/// Begins the observations of a shard. Observations begun before their stream is aborted stay in
+/// the log.
 fn process(runtime: &Handle, Shard { predictor, model, lines, ack, begun }: Shard) {
     let mut batch = Vec::with_capacity(lines.len());
     let mut lines = lines.into_iter();

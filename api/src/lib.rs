@@ -1,10 +1,11 @@
-//! The HTTP API of a node, as a library: [`node::open`] connects storage, predictor and manager over a data directory,
-//! [`server::serve`] answers requests on a socket that the caller owns, and [`state::Node::close`] closes the store.
-//! The library changes nothing of its process except the limit of open files: the caller owns the runtime, the metrics
-//! recorder, the log and the signals.
+//! The HTTP API of a node, as a library: [`node::open`] connects storage, predictor and manager
+//! over a data directory, [`server::serve`] answers requests on a socket that the caller owns, and
+//! [`state::Node::close`] closes the store. The library changes nothing of its process except the
+//! limit of open files: the caller owns the runtime, the metrics recorder, the log and the signals.
 //!
-//! `routes/` has one file for each resource, `schema/` the request and reply types, `middleware/` the layers that every
-//! request passes. `connections.rs` is below HTTP. The command line is in `celeris-cli`.
+//! `routes/` has one file for each resource, `schema/` the request and reply types, `middleware/`
+//! the layers that every request passes. `connections.rs` is below HTTP. The command line is in
+//! `celeris-cli`.
 
 mod answer;
 mod compute_pool;

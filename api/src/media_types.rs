@@ -1,7 +1,8 @@
 //! Accepted media types: bodies must be declared as JSON or NDJSON.
 //!
-//! A page of another site may send text and form bodies to any address without a preflight, but JSON only after a
-//! preflight that the node refuses. Bodies of any other declared type are therefore rejected unread.
+//! A page of another site may send text and form bodies to any address without a preflight, but
+//! JSON only after a preflight that the node refuses. Bodies of any other declared type are
+//! therefore rejected unread.
 
 use axum::body::HttpBody;
 use axum::extract::Request;

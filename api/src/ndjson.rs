@@ -31,8 +31,8 @@ pub struct RejectedLine {
     pub error: Problem,
 }
 
-/// Acquires a permit of `streams`, which the caller must keep until the response ends. Streams have their own limit: they may
-/// be open for days and must not occupy the slots of ordinary requests.
+/// Acquires a permit of `streams`, which the caller must keep until the response ends. Streams have
+/// their own limit: they may be open for days and must not occupy the slots of ordinary requests.
 ///
 /// # Errors
 /// 415 if the body is not NDJSON, 503 if too many streams are open.
@@ -51,7 +51,8 @@ pub struct Reading<T> {
     pub line_bytes_max: usize,
     /// Maximum lines of a batch.
     pub batch_lines: usize,
-    /// How long the stream may send nothing. Empty lines reset the timeout and are otherwise ignored.
+    /// How long the stream may send nothing. Empty lines reset the timeout and are otherwise
+    /// ignored.
     pub idle_timeout: Duration,
 }
 
@@ -63,9 +64,10 @@ impl<T> Reading<T> {
     }
 }
 
-/// Reads and parses the lines of a stream. The bounded channel applies back-pressure: lines are read as fast as
-/// responses are. Lines are sent in batches to amortise the cost of the channel. A batch ends with the bytes received
-/// so far, so a client that waits for each response before it sends the next line makes progress.
+/// Reads and parses the lines of a stream. The bounded channel applies back-pressure: lines are
+/// read as fast as responses are. Lines are sent in batches to amortise the cost of the channel. A
+/// batch ends with the bytes received so far, so a client that waits for each response before it
+/// sends the next line makes progress.
 struct Reader<T> {
     reading: Reading<T>,
     sender: mpsc::Sender<Vec<Line<T>>>,
@@ -81,8 +83,8 @@ struct Reader<T> {
 /// The receiver was dropped.
 struct Abandoned;
 
-/// Reads the lines of `body` on a separate task and sends them in batches, in order and without blank lines. At most
-/// `batches` of them are queued.
+/// Reads the lines of `body` on a separate task and sends them in batches, in order and without
+/// blank lines. At most `batches` of them are queued.
 pub fn read<T: Send + 'static>(body: Body, reading: Reading<T>, batches: usize) -> mpsc::Receiver<Vec<Line<T>>> {
     let (sender, receiver) = mpsc::channel(batches);
     let (batch, rest) = (Vec::with_capacity(reading.batch_lines), Vec::new());

@@ -42,7 +42,8 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// Maximum number of concurrent metric renderings: enough for two scrapers, and few because each is expensive.
+/// Maximum number of concurrent metric renderings: enough for two scrapers, and few because each is
+/// expensive.
 const METRICS_AT_ONCE: usize = 2;
 
 /// Interval of metrics upkeep, which bounds their memory on a node that is never scraped.
@@ -57,7 +58,8 @@ async fn keep_up(node: WeakNode) {
     }
 }
 
-/// Drains the histograms and removes the series of deleted models and streams. Blocks on disk reads.
+/// Drains the histograms and removes the series of deleted models and streams. Blocks on disk
+/// reads.
 pub fn keep_series(node: &Node) {
     let registry = || {
         let models = node.manager.registry().models()?.into_iter().map(|record| record.config.name.to_string());
@@ -77,13 +79,13 @@ pub struct NodeOptions {
     pub data_dir: PathBuf,
     /// Path of the binary `celeris`, from which the node starts its trainers.
     pub binary: PathBuf,
-    /// The metrics that the node renders. The caller decides whether they are those of the process, see
-    /// [`Series::install`].
+    /// The metrics that the node renders. The caller decides whether they are those of the process,
+    /// see [`Series::install`].
     pub series: Arc<Series>,
 }
 
-/// Opens the data directory and loads all models, so that the node can serve. Must be called within a multi-threaded
-/// runtime, and blocks. A process may open several nodes on different directories.
+/// Opens the data directory and loads all models, so that the node can serve. Must be called within
+/// a multi-threaded runtime, and blocks. A process may open several nodes on different directories.
 ///
 /// # Errors
 /// [`StartError`]: the directory is in use, damaged or of another format, or a setting is invalid.
@@ -156,9 +158,9 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
 }
 
 impl Node {
-    /// Cancels requests and trainings, stops the threads of the node, and closes the store: acknowledged data is
-    /// durable, and later writes fail. Blocks. The data directory can be opened again when the runtime of the caller,
-    /// whose tasks hold the node, is dropped too.
+    /// Cancels requests and trainings, stops the threads of the node, and closes the store:
+    /// acknowledged data is durable, and later writes fail. Blocks. The data directory can be
+    /// opened again when the runtime of the caller, whose tasks hold the node, is dropped too.
     ///
     /// # Errors
     /// As [`celeris_storage::Storage::close`].

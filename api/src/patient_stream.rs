@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// Writes fail once the peer has accepted no bytes for `patience`. Reads have their own timeouts: of a request head, of
-/// a request and of a stream.
+/// Writes fail once the peer has accepted no bytes for `patience`. Reads have their own timeouts:
+/// of a request head, of a request and of a stream.
 pub struct PatientStream {
     stream: TcpStream,
     patience: Duration,

@@ -1,7 +1,8 @@
-//! Metrics: the series of the process, and the series of models and streams, which are removed together with them.
+//! Metrics: the series of the process, and the series of models and streams, which are removed
+//! together with them.
 //!
-//! The Prometheus exporter keeps a series for ever. Series labelled with a model or stream are kept in a separate
-//! registry, so that clients which create and delete models do not leak series.
+//! The Prometheus exporter keeps a series for ever. Series labelled with a model or stream are kept
+//! in a separate registry, so that clients which create and delete models do not leak series.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -12,7 +13,8 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SetRe
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use metrics_util::registry::{AtomicStorage, Registry};
 
-/// Bucket bounds of the request duration histogram, in seconds: from a cached score to a request timeout.
+/// Bucket bounds of the request duration histogram, in seconds: from a cached score to a request
+/// timeout.
 const REQUEST_SECONDS: [f64; 14] =
     [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
@@ -136,7 +138,8 @@ impl Recorder for Series {
 
     fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
         if is_owned(key) {
-            // No histogram is labelled with a model. One that were would never be removed, so it is ignored.
+            // No histogram is labelled with a model. One that were would never be removed, so it is
+            // ignored.
             return Histogram::noop();
         }
         self.process.register_histogram(key, metadata)

@@ -31,8 +31,8 @@ use crate::state::Node;
 ))]
 struct Description;
 
-/// All routes of a node with their layers. Health checks are exempt from the checks of host and origin and from the
-/// connection limit.
+/// All routes of a node with their layers. Health checks are exempt from the checks of host and
+/// origin and from the connection limit.
 fn router(node: Node, origins: Origins) -> Router {
     // Predictions and streams of observations choose their threads themselves.
     let direct = OpenApiRouter::new().merge(routes::predict::router()).merge(routes::observe::streams());
@@ -81,7 +81,8 @@ fn router(node: Node, origins: Origins) -> Router {
         .with_state(node)
 }
 
-// Measurement and admission are one layer: for each layer, axum boxes the rest of the stack at every request.
+// Measurement and admission are one layer: for each layer, axum boxes the rest of the stack at
+// every request.
 
 async fn checked(
     State(origins): State<Arc<Origins>>,
@@ -106,7 +107,8 @@ async fn respond(mut router: Router, connection: Arc<Connection>, request: hyper
     response
 }
 
-/// Serves until `shutdown` completes, then drains requests for a limited time. The caller owns the socket.
+/// Serves until `shutdown` completes, then drains requests for a limited time. The caller owns the
+/// socket.
 ///
 /// # Errors
 /// If the local address of the socket cannot be read.

@@ -1,7 +1,7 @@
 //! Request bodies that the handler has not read to the end.
 //!
-//! On an HTTP/1 connection the next request follows the body of the current one. A server that responds without reading
-//! the body must drain it or close the connection.
+//! On an HTTP/1 connection the next request follows the body of the current one. A server that
+//! responds without reading the body must drain it or close the connection.
 
 use std::pin::Pin;
 use std::sync::Arc;

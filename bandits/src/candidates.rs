@@ -4,7 +4,8 @@ use celeris_model::{Learning, UserModel};
 
 use crate::error::BanditError;
 
-/// The inputs that a policy needs, so that others need not be computed. Each level includes the one before.
+/// The inputs that a policy needs, so that others need not be computed. Each level includes the one
+/// before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wants {
     Scores,
@@ -16,8 +17,8 @@ pub enum Wants {
 
 /// The `n` candidates of one ranking for one user, scored under one version.
 ///
-/// Ties go to the earlier candidate. The caller guarantees the shapes, and provides the inputs that the policy wants
-/// ([`crate::Policy::wants`]); the others may be empty.
+/// Ties go to the earlier candidate. The caller guarantees the shapes, and provides the inputs that
+/// the policy wants ([`crate::Policy::wants`]); the others may be empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidates<'a> {
     /// Length `n`: scores, in units of the label.

@@ -9,13 +9,13 @@ use crate::order::{BestRemaining, shows_best};
 use crate::policy::Policy;
 use crate::remaining::Remaining;
 
-/// At every slot, independently, with probability `epsilon` a uniform draw from the remaining candidates, otherwise the
-/// one with the best score (ties go to the earlier candidate).
+/// At every slot, independently, with probability `epsilon` a uniform draw from the remaining
+/// candidates, otherwise the one with the best score (ties go to the earlier candidate).
 ///
-/// Sutton and Barto, "Reinforcement Learning" (2nd edition, 2018), §2.2, applied slot by slot. With `m` candidates
-/// left, a slot shows the best of them with probability `1 - epsilon + epsilon/m` and any other with `epsilon/m`.
-/// Unless `epsilon` is 0, every candidate has a positive probability, and a slot's importance weight is at most
-/// `m/epsilon`.
+/// Sutton and Barto, "Reinforcement Learning" (2nd edition, 2018), §2.2, applied slot by slot. With
+/// `m` candidates left, a slot shows the best of them with probability `1 - epsilon + epsilon/m`
+/// and any other with `epsilon/m`. Unless `epsilon` is 0, every candidate has a positive
+/// probability, and a slot's importance weight is at most `m/epsilon`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EpsilonGreedy {
     epsilon: f64,

@@ -9,7 +9,8 @@ use crate::policy::Policy;
 
 /// Ranks by score; ties go to the earlier candidate. Deterministic, so every slot has propensity 1.
 ///
-/// It only gets feedback on items that it already scores high: use it where repeatability matters more than learning.
+/// It only gets feedback on items that it already scores high: use it where repeatability matters
+/// more than learning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greedy;
 

@@ -1,13 +1,15 @@
-//! Exploration policies: given one user's scored candidates, they choose a ranking and return the probability with
-//! which each slot was filled.
+//! Exploration policies: given one user's scored candidates, they choose a ranking and return the
+//! probability with which each slot was filled.
 //!
-//! Not in this crate: scoring, learning, logging, clocks. A policy is a pure function of the candidates and of the
-//! random generator passed to it, so a decision can be drawn again from its recorded seed.
+//! Not in this crate: scoring, learning, logging, clocks. A policy is a pure function of the
+//! candidates and of the random generator passed to it, so a decision can be drawn again from its
+//! recorded seed.
 //!
-//! Modules: [`policy`] defines the trait and propensities, with one module per policy ([`greedy`], [`epsilon_greedy`],
-//! [`softmax`], [`squarecb`], [`lin_ucb`], [`regcb`], [`thompson`]); [`simulation`] estimates propensities without a
-//! closed form; [`pool`] is the uniformly random share of traffic; [`ope`] evaluates policies off-policy; [`spec`] is
-//! the representation of a policy in requests and configuration. [`selection`] chooses among models instead of items.
+//! Modules: [`policy`] defines the trait and propensities, with one module per policy ([`greedy`],
+//! [`epsilon_greedy`], [`softmax`], [`squarecb`], [`lin_ucb`], [`regcb`], [`thompson`]);
+//! [`simulation`] estimates propensities without a closed form; [`pool`] is the uniformly random
+//! share of traffic; [`ope`] evaluates policies off-policy; [`spec`] is the representation of a
+//! policy in requests and configuration. [`selection`] chooses among models instead of items.
 
 pub mod candidates;
 pub mod epsilon_greedy;

@@ -7,13 +7,14 @@ use crate::error::BanditError;
 use crate::order::{shows_best, top_k};
 use crate::policy::Policy;
 
-/// Ranks by the upper confidence bound `score + alpha * std_error`; ties go to the earlier candidate. Deterministic, so
-/// every slot has propensity 1.
+/// Ranks by the upper confidence bound `score + alpha * std_error`; ties go to the earlier
+/// candidate. Deterministic, so every slot has propensity 1.
 ///
-/// LinUCB of Li, Chu, Langford and Schapire, "A contextual-bandit approach to personalized news article recommendation"
-/// (WWW 2010), algorithm 1, with one linear model per user instead of one per arm. Their width is `alpha * sqrt(x^T
-/// A^-1 x)`, with the noise included in `alpha`; here `std_error` contains `sigma`, so that `alpha` counts standard
-/// errors, whatever the scale of the labels.
+/// LinUCB of Li, Chu, Langford and Schapire, "A contextual-bandit approach to personalized news
+/// article recommendation" (WWW 2010), algorithm 1, with one linear model per user instead of one
+/// per arm. Their width is `alpha * sqrt(x^T A^-1 x)`, with the noise included in `alpha`; here
+/// `std_error` contains `sigma`, so that `alpha` counts standard errors, whatever the scale of the
+/// labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinUcb {
     alpha: f64,

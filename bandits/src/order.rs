@@ -14,11 +14,13 @@ fn best_first(left: &Valued, right: &Valued) -> Ordering {
     right.value.total_cmp(&left.value).then(left.candidate.cmp(&right.candidate))
 }
 
-/// The best `min(k, n)` of the candidates `0..n`, best first, in O(n + k log k) time and O(k) memory.
+/// The best `min(k, n)` of the candidates `0..n`, best first, in O(n + k log k) time and O(k)
+/// memory.
 ///
-/// Candidates at or below the k-th best so far are skipped; the others are collected in a buffer of `2k`, which is
-/// reduced to its best `k` by selection whenever it is full. So the cost stays linear even for ascending values, the
-/// worst case of a heap. `value` is called once for each candidate, in order.
+/// Candidates at or below the k-th best so far are skipped; the others are collected in a buffer of
+/// `2k`, which is reduced to its best `k` by selection whenever it is full. So the cost stays
+/// linear even for ascending values, the worst case of a heap. `value` is called once for each
+/// candidate, in order.
 pub(crate) fn top_k(n: usize, k: usize, mut value: impl FnMut(usize) -> f64) -> Vec<usize> {
     let k = k.min(n);
     if k == 0 {

@@ -11,18 +11,21 @@ use crate::simulation::{Propensity, Simulation};
 pub struct Slot {
     /// Index of the candidate shown.
     pub candidate: usize,
-    /// The probability with which this candidate came to this slot, given the slots above it; `None` if the policy has
-    /// no closed form, so that [`Policy::estimate_propensities`] must compute it later.
+    /// The probability with which this candidate came to this slot, given the slots above it;
+    /// `None` if the policy has no closed form, so that [`Policy::estimate_propensities`] must
+    /// compute it later.
     ///
-    /// The product over the slots is the probability of the whole ranking, as needed by estimators for slate and
-    /// ranking policies.
+    /// The product over the slots is the probability of the whole ranking, as needed by estimators
+    /// for slate and ranking policies.
     pub propensity: Option<f32>,
 }
 
-/// A rule that fills the slots of a ranking from the top, each from the candidates not yet shown above it.
+/// A rule that fills the slots of a ranking from the top, each from the candidates not yet shown
+/// above it.
 ///
-/// Choosing and evaluating are two methods, and [`Policy::rank`] calls the second on the result of the first, so that
-/// drawn rankings and rankings evaluated later get their propensities from the same code.
+/// Choosing and evaluating are two methods, and [`Policy::rank`] calls the second on the result of
+/// the first, so that drawn rankings and rankings evaluated later get their propensities from the
+/// same code.
 pub trait Policy {
     /// The inputs that the policy needs.
     fn wants(&self) -> Wants;
@@ -35,17 +38,20 @@ pub trait Policy {
     /// Only policies that draw from the posterior fail; see there.
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError>;
 
-    /// For each slot of `ranking`, the probability that this policy fills it in this way, given the slots above; `None`
-    /// if there is no closed form. Cheap enough for the request path.
+    /// For each slot of `ranking`, the probability that this policy fills it in this way, given the
+    /// slots above; `None` if there is no closed form. Cheap enough for the request path.
     ///
-    /// The caller guarantees that `ranking` holds distinct indices below `n`. It need not be likely, or even possible,
-    /// under this policy: a slot that the policy would never fill in this way has probability 0.
+    /// The caller guarantees that `ranking` holds distinct indices below `n`. It need not be
+    /// likely, or even possible, under this policy: a slot that the policy would never fill in this
+    /// way has probability 0.
     fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>>;
 
-    /// [`Policy::propensities`] for every policy, but not for the request path: exact if there is a closed form,
-    /// otherwise estimated from one seeded sample, with standard errors. Equal arguments give equal results.
+    /// [`Policy::propensities`] for every policy, but not for the request path: exact if there is a
+    /// closed form, otherwise estimated from one seeded sample, with standard errors. Equal
+    /// arguments give equal results.
     ///
-    /// The caller guarantees the preconditions of [`Policy::propensities`], and the inputs that the policy
+    /// The caller guarantees the preconditions of [`Policy::propensities`], and the inputs that the
+    /// policy
     /// [wants](Policy::wants), with the values they had when the ranking was drawn.
     ///
     /// # Errors
@@ -62,11 +68,12 @@ pub trait Policy {
         Ok(exact.into_iter().map(Propensity::exact).collect())
     }
 
-    /// The probability with which each of the candidates fills the slot below `above`; 0 for those in `above`. They sum
-    /// to 1 unless no candidate is left, or the policy would never have shown `above`.
+    /// The probability with which each of the candidates fills the slot below `above`; 0 for those
+    /// in `above`. They sum to 1 unless no candidate is left, or the policy would never have shown
+    /// `above`.
     ///
-    /// The caller guarantees that `above` holds distinct indices below `n`, and the preconditions of
-    /// [`Policy::estimate_propensities`].
+    /// The caller guarantees that `above` holds distinct indices below `n`, and the preconditions
+    /// of [`Policy::estimate_propensities`].
     ///
     /// # Errors
     /// As [`Policy::rank`].

@@ -1,8 +1,8 @@
 //! The validation pool: a small share of rankings drawn uniformly, without a model.
 //!
-//! Feedback on uniformly random rankings is the only sample of a user's taste that is not biased by the model, so
-//! models are compared on it. The pool and the policy can draw the same ranking, so the recorded propensity is that of
-//! their mixture.
+//! Feedback on uniformly random rankings is the only sample of a user's taste that is not biased by
+//! the model, so models are compared on it. The pool and the policy can draw the same ranking, so
+//! the recorded propensity is that of their mixture.
 
 use rand::RngExt;
 use rand::seq::index;
@@ -64,10 +64,10 @@ pub struct Ranking {
 
 /// With probability `share` a uniformly random ranking, otherwise one of `policy`.
 ///
-/// Under any policy, every candidate has a probability of at least `share / n` in the first slot. With epsilon-greedy,
-/// the default policy, the floor is higher and holds in every slot: with `m` candidates left each has at least `epsilon
-/// / m` (in the first slot `(share + (1 - share) epsilon) / n`), so that no slot's importance weight exceeds `n /
-/// epsilon`.
+/// Under any policy, every candidate has a probability of at least `share / n` in the first slot.
+/// With epsilon-greedy, the default policy, the floor is higher and holds in every slot: with `m`
+/// candidates left each has at least `epsilon / m` (in the first slot `(share + (1 - share)
+/// epsilon) / n`), so that no slot's importance weight exceeds `n / epsilon`.
 ///
 /// For requests that name no policy; a named policy is used by [`Policy::rank`] without the pool.
 #[derive(Clone, Copy)]
@@ -79,7 +79,8 @@ pub struct Pooled<'a> {
 }
 
 impl Pooled<'_> {
-    /// Draws a ranking of `min(k, n)` slots with the propensities of what was drawn, pool share included.
+    /// Draws a ranking of `min(k, n)` slots with the propensities of what was drawn, pool share
+    /// included.
     ///
     /// # Errors
     /// As [`Policy::rank`].
@@ -95,16 +96,17 @@ impl Pooled<'_> {
         Ok(Ranking { slots: slots(&ranking, propensities.as_deref()), pool })
     }
 
-    /// For each slot of `ranking`, the probability that the mixture fills it in this way, given the slots above; `None`
-    /// if the policy has no closed form.
+    /// For each slot of `ranking`, the probability that the mixture fills it in this way, given the
+    /// slots above; `None` if the policy has no closed form.
     ///
-    /// With `U` and `Q` the probabilities of a prefix under the uniform draw and under the policy, a slot has `(share
-    /// U(s) + (1-share) Q(s)) / (share U(s-1) + (1-share) Q(s-1))`. These products underflow after some dozens of
-    /// slots, so the two terms of the denominator are kept as shares of their sum: the posterior probabilities, given
-    /// the slots above, that the pool or the policy is drawing.
+    /// With `U` and `Q` the probabilities of a prefix under the uniform draw and under the policy,
+    /// a slot has `(share U(s) + (1-share) Q(s)) / (share U(s-1) + (1-share) Q(s-1))`. These
+    /// products underflow after some dozens of slots, so the two terms of the denominator are kept
+    /// as shares of their sum: the posterior probabilities, given the slots above, that the pool or
+    /// the policy is drawing.
     ///
-    /// The caller guarantees the preconditions of [`Policy::propensities`]. Below a slot that neither could have
-    /// filled, propensities are undefined, and 0 is returned.
+    /// The caller guarantees the preconditions of [`Policy::propensities`]. Below a slot that
+    /// neither could have filled, propensities are undefined, and 0 is returned.
     #[must_use]
     pub fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>> {
         let mut mixture = Mixture::new(self.share, candidates.len());
@@ -112,8 +114,9 @@ impl Pooled<'_> {
         Some(of_policy.into_iter().map(|propensity| mixture.next(Propensity::exact(propensity)).value).collect())
     }
 
-    /// As [`Pooled::propensities`], but not for the request path: exact if the policy has a closed form, otherwise
-    /// simulated, with standard errors. For a ranking drawn by the pool, the origin is [`crate::Origin::Given`].
+    /// As [`Pooled::propensities`], but not for the request path: exact if the policy has a closed
+    /// form, otherwise simulated, with standard errors. For a ranking drawn by the pool, the origin
+    /// is [`crate::Origin::Given`].
     ///
     /// With a share of 0, equal to [`Policy::estimate_propensities`].
     ///
@@ -150,8 +153,9 @@ impl Mixture {
 
     /// The propensity of the next slot, from the one under the policy.
     ///
-    /// Standard errors are propagated to first order. Those of the slots above and of this one come from one sample and
-    /// may have any correlation, so they are added: the result is an upper bound.
+    /// Standard errors are propagated to first order. Those of the slots above and of this one come
+    /// from one sample and may have any correlation, so they are added: the result is an upper
+    /// bound.
     fn next(&mut self, propensity: Propensity) -> Propensity {
         let uniform = 1.0 / self.remaining as f64;
         self.remaining -= 1;

@@ -7,16 +7,18 @@ use crate::error::BanditError;
 use crate::order::{shows_best, top_k};
 use crate::policy::Policy;
 
-/// Ranks by the greatest score under weights whose loss on the user's history exceeds the lowest by at most
-/// `noise_variance * mellowness * ln(n t)`; ties go to the earlier candidate. Deterministic, so every slot has
-/// propensity 1.
+/// Ranks by the greatest score under weights whose loss on the user's history exceeds the lowest by
+/// at most `noise_variance * mellowness * ln(n t)`; ties go to the earlier candidate.
+/// Deterministic, so every slot has propensity 1.
 ///
-/// The optimistic variant of `RegCB`: Foster, Agarwal, Dudík, Luo and Schapire, "Practical contextual bandits with
-/// regression oracles" (ICML 2018), §3, with the threshold, the name and the default of Vowpal Wabbit's
-/// `--cb_explore_adf --regcb --regcbopt --mellowness`: `n` candidates, and `t` one more than the user's observations.
-/// Vowpal Wabbit searches for each bound by the regressor's sensitivity and scales the threshold by the square of the
-/// range of costs. Here the loss, including the prior, is the quadratic `(w - w_u)^T A (w - w_u)` above its minimum, so
-/// the bound has the closed form `score + sqrt(mellowness * ln(n t)) * std_error`, and the scale is the noise itself.
+/// The optimistic variant of `RegCB`: Foster, Agarwal, Dudík, Luo and Schapire, "Practical
+/// contextual bandits with regression oracles" (ICML 2018), §3, with the threshold, the name and
+/// the default of Vowpal Wabbit's `--cb_explore_adf --regcb --regcbopt --mellowness`: `n`
+/// candidates, and `t` one more than the user's observations. Vowpal Wabbit searches for each bound
+/// by the regressor's sensitivity and scales the threshold by the square of the range of costs.
+/// Here the loss, including the prior, is the quadratic `(w - w_u)^T A (w - w_u)` above its
+/// minimum, so the bound has the closed form `score + sqrt(mellowness * ln(n t)) * std_error`, and
+/// the scale is the noise itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RegCb {
     mellowness: f64,
@@ -44,7 +46,8 @@ impl RegCb {
         Ok(Self { mellowness })
     }
 
-    /// The tolerated loss above the lowest, in units of the noise variance and the logarithm of rounds.
+    /// The tolerated loss above the lowest, in units of the noise variance and the logarithm of
+    /// rounds.
     #[must_use]
     pub fn mellowness(&self) -> f64 {
         self.mellowness

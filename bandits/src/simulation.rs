@@ -1,11 +1,12 @@
 //! Propensities by simulation, for policies whose propensities have no closed form.
 //!
-//! A policy that shows the best candidate under weights drawn from the posterior fills a slot with the probability that
-//! the candidate shown there is the best of those that remain. One sample of weights serves all slots: all candidates
-//! are scored under each draw, and every slot counts the draws in which its candidate wins. Scores are computed as in
-//! ranking (`drawn_score`), so that ties and near ties are resolved in the same way. A simulation takes milliseconds,
-//! so it runs in the background, and it can be repeated at any time: the sample depends only on the candidates and the
-//! seed.
+//! A policy that shows the best candidate under weights drawn from the posterior fills a slot with
+//! the probability that the candidate shown there is the best of those that remain. One sample of
+//! weights serves all slots: all candidates are scored under each draw, and every slot counts the
+//! draws in which its candidate wins. Scores are computed as in ranking (`drawn_score`), so that
+//! ties and near ties are resolved in the same way. A simulation takes milliseconds, so it runs in
+//! the background, and it can be repeated at any time: the sample depends only on the candidates
+//! and the seed.
 
 use celeris_model::Sampler;
 use celeris_model::linear::dot;
@@ -15,7 +16,8 @@ use rand_chacha::ChaCha8Rng;
 use crate::candidates::Candidates;
 use crate::error::BanditError;
 
-/// Weights drawn by a simulation: the standard error of a propensity is at most `0.5 / sqrt(1024) = 0.016`.
+/// Weights drawn by a simulation: the standard error of a propensity is at most `0.5 / sqrt(1024) =
+/// 0.016`.
 pub const DRAWS: usize = 1024;
 
 /// The stream of the seed's generator for the propensities of a log; rankings draw from stream 0.
@@ -31,16 +33,17 @@ pub enum Origin {
     Drawn,
     /// Drawn by the validation pool or another policy: only the sample counts.
     Given,
-    /// As `Given`, and the estimate is divided by the propensities of that log: only the sample counts, and it is
-    /// independent of the sample from which these were estimated. A ratio of two counts from one sample is biased.
+    /// As `Given`, and the estimate is divided by the propensities of that log: only the sample
+    /// counts, and it is independent of the sample from which these were estimated. A ratio of two
+    /// counts from one sample is biased.
     Evaluated,
 }
 
 /// Parameters of a simulation besides candidates and ranking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Simulation {
-    /// The seed of the decision. The simulation uses another stream of the same generator, independent of the one that
-    /// drew the ranking.
+    /// The seed of the decision. The simulation uses another stream of the same generator,
+    /// independent of the one that drew the ranking.
     pub seed: u64,
     pub origin: Origin,
 }
@@ -73,12 +76,14 @@ impl Propensity {
         Self { value, std_error: 0.0 }
     }
 
-    /// The share `wins / draws`; for a ranking that the policy drew itself, `(wins + 1) / (draws + 1)`.
+    /// The share `wins / draws`; for a ranking that the policy drew itself, `(wins + 1) / (draws +
+    /// 1)`.
     ///
-    /// With the realised draw included, the importance weight `1 / value` is nearly unbiased: for a binomial count
-    /// `E[(draws + 1) / (wins + 1)] = (1 - (1 - p)^(draws + 1)) / p`, while `E[draws / wins]` does not exist. The
-    /// standard error is the standard deviation of `p` given the count, under a uniform prior (`Beta(wins + 1, draws -
-    /// wins + 1)`), and so above 0 even if every draw was won or none.
+    /// With the realised draw included, the importance weight `1 / value` is nearly unbiased: for a
+    /// binomial count `E[(draws + 1) / (wins + 1)] = (1 - (1 - p)^(draws + 1)) / p`, while `E[draws
+    /// / wins]` does not exist. The standard error is the standard deviation of `p` given the
+    /// count, under a uniform prior (`Beta(wins + 1, draws - wins + 1)`), and so above 0 even if
+    /// every draw was won or none.
     fn of_draws(wins: usize, draws: usize, origin: Origin) -> Self {
         let (wins, draws) = (wins as f64, draws as f64);
         let value = match origin {
@@ -90,7 +95,8 @@ impl Propensity {
     }
 }
 
-/// A candidate's score under drawn weights, computed identically to the bit wherever a draw is scored.
+/// A candidate's score under drawn weights, computed identically to the bit wherever a draw is
+/// scored.
 ///
 /// # Errors
 /// [`BanditError::NonFinite`] if features or weights are not finite.
@@ -121,8 +127,8 @@ impl Best {
     }
 }
 
-/// For each slot of `ranking`, how many of [`DRAWS`] weights make its candidate the best of those not above it (ties go
-/// to the earlier candidate).
+/// For each slot of `ranking`, how many of [`DRAWS`] weights make its candidate the best of those
+/// not above it (ties go to the earlier candidate).
 ///
 /// Takes O([`DRAWS`] n dim) time and O(n + k + dim) memory.
 ///
@@ -140,7 +146,8 @@ pub(crate) fn wins(
     let mut wins = vec![0; ranking.len()];
     for _ in 0..DRAWS {
         let weights = sampler.draw(&mut standard_normal);
-        // Start with the candidates that are not shown, then add the slots from the last one upwards.
+        // Start with the candidates that are not shown, then add the slots from the last one
+        // upwards.
         let mut best = Best::NONE;
         for (candidate, slot) in slots.iter().enumerate() {
             let score = drawn_score(weights, candidates, candidate)?;
@@ -181,8 +188,9 @@ pub(crate) fn wins_of_all(
     Ok(wins)
 }
 
-/// Propensities of a ranking from each slot's wins among [`DRAWS`]. If all remaining candidates have the same features
-/// and offset, or only one remains, the propensity is exact: the first of them is shown.
+/// Propensities of a ranking from each slot's wins among [`DRAWS`]. If all remaining candidates
+/// have the same features and offset, or only one remains, the propensity is exact: the first of
+/// them is shown.
 pub(crate) fn propensities(
     candidates: &Candidates,
     ranking: &[usize],

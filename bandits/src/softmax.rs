@@ -12,10 +12,11 @@ use crate::policy::Policy;
 /// Fills each slot with a draw from the remaining candidates, with probabilities proportional to
 /// `exp(lambda * score)`: a Plackett–Luce ranking.
 ///
-/// Sutton and Barto, "Reinforcement Learning" (2nd edition, 2018), §2.8, with the name and the default of Vowpal
-/// Wabbit's `--cb_explore_adf --softmax --lambda`; `lambda` is the inverse temperature, in units of one by label: 0 is
-/// uniform, and greater values are greedier. Cesa-Bianchi, Gentile, Lugosi and Neu, "Boltzmann exploration done right"
-/// (NIPS 2017), show that no constant `lambda` has sublinear regret: use it for its smooth propensities, with labels of
+/// Sutton and Barto, "Reinforcement Learning" (2nd edition, 2018), §2.8, with the name and the
+/// default of Vowpal Wabbit's `--cb_explore_adf --softmax --lambda`; `lambda` is the inverse
+/// temperature, in units of one by label: 0 is uniform, and greater values are greedier.
+/// Cesa-Bianchi, Gentile, Lugosi and Neu, "Boltzmann exploration done right" (NIPS 2017), show that
+/// no constant `lambda` has sublinear regret: use it for its smooth propensities, with labels of
 /// known scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Softmax {
@@ -56,9 +57,10 @@ impl Policy for Softmax {
         Wants::Scores
     }
 
-    /// Adds a standard Gumbel variable to every logit and takes the best: such rankings have the distribution of slots
-    /// drawn one after the other (Yellott, "The relationship between Luce's choice axiom, Thurstone's theory of
-    /// comparative judgment, and the double exponential distribution", 1977), in O(n + k log k).
+    /// Adds a standard Gumbel variable to every logit and takes the best: such rankings have the
+    /// distribution of slots drawn one after the other (Yellott, "The relationship between Luce's
+    /// choice axiom, Thurstone's theory of comparative judgment, and the double exponential
+    /// distribution", 1977), in O(n + k log k).
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
         Ok(top_k(candidates.len(), k, |candidate| {
             let gumbel = -rng.sample::<f64, _>(Exp1).ln();

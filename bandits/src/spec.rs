@@ -18,9 +18,10 @@ use crate::thompson::Thompson;
 
 /// A policy with validated parameters.
 ///
-/// Deserialized from a bare name (`"epsilon_greedy"`, with default parameters) or an object (`{"name":
-/// "epsilon_greedy", "epsilon": 0.1}`), and serialized as the object, with every parameter. Names and defaults follow
-/// Vowpal Wabbit and MABWiser. Requires a self-describing format (JSON, TOML).
+/// Deserialized from a bare name (`"epsilon_greedy"`, with default parameters) or an object
+/// (`{"name": "epsilon_greedy", "epsilon": 0.1}`), and serialized as the object, with every
+/// parameter. Names and defaults follow Vowpal Wabbit and MABWiser. Requires a self-describing
+/// format (JSON, TOML).
 #[derive(Debug, Clone, PartialEq)]
 pub enum PolicySpec {
     /// `greedy`
@@ -117,8 +118,8 @@ impl PolicySpec {
 }
 
 impl Default for PolicySpec {
-    /// The policy if neither the request nor the model names one: it explores, and its propensities have a closed form
-    /// and a lower bound.
+    /// The policy if neither the request nor the model names one: it explores, and its propensities
+    /// have a closed form and a lower bound.
     fn default() -> Self {
         Self::EpsilonGreedy(EpsilonGreedy::default())
     }
@@ -168,7 +169,8 @@ impl<'de> Deserialize<'de> for PolicySpec {
     }
 }
 
-/// Written by hand because a derived untagged enum reports every error as "did not match any variant".
+/// Written by hand because a derived untagged enum reports every error as "did not match any
+/// variant".
 struct SpecVisitor;
 
 impl<'de> Visitor<'de> for SpecVisitor {

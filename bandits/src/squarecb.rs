@@ -9,14 +9,16 @@ use crate::order::BestRemaining;
 use crate::policy::Policy;
 use crate::remaining::Remaining;
 
-/// At every slot, with `m` candidates left, each but the best has the probability `1 / (m + gamma * gap)`, where `gap`
-/// is the difference of its score to the best; the best has the rest, at least `1 / m`.
+/// At every slot, with `m` candidates left, each but the best has the probability `1 / (m + gamma *
+/// gap)`, where `gap` is the difference of its score to the best; the best has the rest, at least
+/// `1 / m`.
 ///
-/// `SquareCB` of Foster and Rakhlin, "Beyond UCB: optimal and efficient contextual bandits with regression oracles"
-/// (ICML 2020), algorithm 1, with `mu` the number of actions. `gamma = gamma_scale * t^gamma_exponent`, names and
-/// defaults of Vowpal Wabbit's `--cb_explore_adf --squarecb`. There `t` counts the examples of the single learner; here
-/// it is one more than the user's observations, so that a well-known user is explored less than a new one, and a
-/// decision depends only on the state that it names. `gamma` is in units of one by label.
+/// `SquareCB` of Foster and Rakhlin, "Beyond UCB: optimal and efficient contextual bandits with
+/// regression oracles" (ICML 2020), algorithm 1, with `mu` the number of actions. `gamma =
+/// gamma_scale * t^gamma_exponent`, names and defaults of Vowpal Wabbit's `--cb_explore_adf
+/// --squarecb`. There `t` counts the examples of the single learner; here it is one more than the
+/// user's observations, so that a well-known user is explored less than a new one, and a decision
+/// depends only on the state that it names. `gamma` is in units of one by label.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SquareCb {
     gamma_scale: f64,
@@ -36,7 +38,8 @@ impl SquareCb {
     /// A policy with this scale and exponent.
     ///
     /// # Errors
-    /// [`BanditError::OutOfRange`] unless `gamma_scale` is in `0..=1000000000` and `gamma_exponent` in `0..=1`.
+    /// [`BanditError::OutOfRange`] unless `gamma_scale` is in `0..=1000000000` and `gamma_exponent`
+    /// in `0..=1`.
     pub fn new(gamma_scale: f64, gamma_exponent: f64) -> Result<Self, BanditError> {
         if !(0.0..=Self::GAMMA_SCALE_MAX).contains(&gamma_scale) {
             let (parameter, range) = ("gamma_scale", "from 0 to 1000000000");
@@ -77,8 +80,8 @@ impl Policy for SquareCb {
         Wants::Scores
     }
 
-    /// Takes O(n + k log k): a uniform draw is kept with the probability `m / (m + gamma * gap)`, otherwise the best is
-    /// shown, which gives the same probabilities without computing them.
+    /// Takes O(n + k log k): a uniform draw is kept with the probability `m / (m + gamma * gap)`,
+    /// otherwise the best is shown, which gives the same probabilities without computing them.
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
         let n = candidates.len();
         let k = k.min(n);
@@ -100,7 +103,8 @@ impl Policy for SquareCb {
         Ok(ranking)
     }
 
-    /// Takes O(n) for each slot that shows the best remaining candidate, and O(1) for each other slot.
+    /// Takes O(n) for each slot that shows the best remaining candidate, and O(1) for each other
+    /// slot.
     fn propensities(&self, candidates: &Candidates, ranking: &[usize]) -> Option<Vec<f64>> {
         let n = candidates.len();
         let gamma = self.gamma(candidates);

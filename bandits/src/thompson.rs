@@ -1,4 +1,5 @@
-//! Probability matching: each slot shows the best candidate under weights sampled from the posterior.
+//! Probability matching: each slot shows the best candidate under weights sampled from the
+//! posterior.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -10,18 +11,21 @@ use crate::greedy::Greedy;
 use crate::policy::Policy;
 use crate::simulation::{self, DRAWS, Propensity, Simulation, drawn_score};
 
-/// Thompson sampling: for every slot, weights are drawn from the user's posterior, and the remaining candidate with the
-/// highest score under them is shown (ties go to the earlier candidate).
+/// Thompson sampling: for every slot, weights are drawn from the user's posterior, and the
+/// remaining candidate with the highest score under them is shown (ties go to the earlier
+/// candidate).
 ///
-/// Linear posteriors as in Agrawal and Goyal, "Thompson sampling for contextual bandits with linear payoffs" (ICML
-/// 2013), algorithm 1. `alpha` multiplies the posterior's standard deviations, as in `MABWiser`'s `LinTS`: 1 uses the
-/// posterior as it is; their analysis inflates it, and Chapelle and Li, "An empirical evaluation of Thompson sampling"
-/// (NIPS 2011), find that less than 1 often earns more. One draw for all slots would make a ranking explore in a single
-/// direction; a draw for each slot diversifies it.
+/// Linear posteriors as in Agrawal and Goyal, "Thompson sampling for contextual bandits with linear
+/// payoffs" (ICML 2013), algorithm 1. `alpha` multiplies the posterior's standard deviations, as in
+/// `MABWiser`'s `LinTS`: 1 uses the posterior as it is; their analysis inflates it, and Chapelle
+/// and Li, "An empirical evaluation of Thompson sampling" (NIPS 2011), find that less than 1 often
+/// earns more. One draw for all slots would make a ranking explore in a single direction; a draw
+/// for each slot diversifies it.
 ///
-/// The probability that a candidate is the best of several correlated Gaussians has no closed form, so
-/// [`Policy::propensities`] returns `None`, and [`Policy::estimate_propensities`] simulates: see [`crate::simulation`].
-/// With `alpha` 0 the policy is deterministic and equal to [`Greedy`], including its propensities.
+/// The probability that a candidate is the best of several correlated Gaussians has no closed form,
+/// so [`Policy::propensities`] returns `None`, and [`Policy::estimate_propensities`] simulates: see
+/// [`crate::simulation`]. With `alpha` 0 the policy is deterministic and equal to [`Greedy`],
+/// including its propensities.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thompson {
     alpha: f64,
@@ -71,8 +75,8 @@ impl Policy for Thompson {
     /// Takes O(dim^3) once, for the Cholesky factor, and O(n dim + dim^2) per slot.
     ///
     /// # Errors
-    /// [`BanditError::Model`] if rounding has cost the posterior its definiteness, [`BanditError::NonFinite`] if the
-    /// score of drawn weights overflows.
+    /// [`BanditError::Model`] if rounding has cost the posterior its definiteness,
+    /// [`BanditError::NonFinite`] if the score of drawn weights overflows.
     fn choose(&self, candidates: &Candidates, k: usize, rng: &mut ChaCha8Rng) -> Result<Vec<usize>, BanditError> {
         if let Some(greedy) = self.without_width() {
             return greedy.choose(candidates, k, rng);

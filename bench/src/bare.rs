@@ -1,5 +1,5 @@
-//! The baseline of the HTTP benches: an axum handler that parses the same JSON and returns the same JSON without any
-//! other work.
+//! The baseline of the HTTP benches: an axum handler that parses the same JSON and returns the same
+//! JSON without any other work.
 
 use axum::body::Body as HttpBody;
 use axum::http::header;

@@ -13,12 +13,12 @@ const OBSERVATIONS_EACH: usize = 20;
 
 const USERS: usize = 5_000;
 
-/// Bytes written to the write-ahead log and flushed to sorted files, per observation; `None` if the node lacks the
-/// metric.
+/// Bytes written to the write-ahead log and flushed to sorted files, per observation; `None` if the
+/// node lacks the metric.
 ///
-/// The write-ahead log's share is RocksDB's own statistic. The last flush happens when the node stops, after which the
-/// statistic cannot be read, so flushed bytes are measured as file sizes: in a run too short for compactions, each file
-/// was flushed once.
+/// The write-ahead log's share is RocksDB's own statistic. The last flush happens when the node
+/// stops, after which the statistic cannot be read, so flushed bytes are measured as file sizes: in
+/// a run too short for compactions, each file was flushed once.
 pub fn per_observation(settings: &Settings, ids: Ids) -> Result<Option<f64>, Failure> {
     let dir = tempfile::tempdir().map_err(Failure::other)?;
     let items = prepare(dir.path(), 1_000, 10)?;

@@ -1,4 +1,5 @@
-//! The cache cases of `celeris-bench topk`: the cost of a lookup against that of a score, and hit ratios by budget.
+//! The cache cases of `celeris-bench topk`: the cost of a lookup against that of a score, and hit
+//! ratios by budget.
 
 use celeris_bandits::PolicySpec;
 use celeris_model::ItemId;
@@ -45,7 +46,8 @@ const ZIPF_EXPONENT: f64 = 1.0;
 /// Users of the requests, in turn: together more states than fit in a core's cache.
 const SMALL_USERS: usize = 1_000;
 
-/// Dimensions and items of the requests by which the default of `memory.prediction_items` was chosen.
+/// Dimensions and items of the requests by which the default of `memory.prediction_items` was
+/// chosen.
 const SMALL_DIMS: [usize; 3] = [10, 50, 100];
 const SMALL_COUNTS: [usize; 4] = [1, 4, 8, 16];
 
@@ -79,7 +81,8 @@ fn again(runtime: &Runtime, warm: &Warm, count: usize, settings: &Settings) -> R
     Ok(durations.quantile_micros(0.5))
 }
 
-/// `lookup/d=…`: an item of a ranking from the prediction cache, against a computed one. Draws Figure 2.4.
+/// `lookup/d=…`: an item of a ranking from the prediction cache, against a computed one. Draws
+/// Figure 2.4.
 fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let catalog = settings.pick(CATALOG, 200);
     let counts: Vec<usize> = COUNTS.into_iter().filter(|count| *count <= catalog).collect();
@@ -109,8 +112,9 @@ fn look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Resu
     Figure { title, x: "items", y: "milliseconds a ranking with uncertainty (median)", series }.draw(&path)
 }
 
-/// `lookup/n=…/d=…`: predictions of few items each for many users, from the prediction cache against computed, and
-/// `fill/n=…/d=…`: the same where every lookup misses and the predictions are inserted.
+/// `lookup/n=…/d=…`: predictions of few items each for many users, from the prediction cache
+/// against computed, and `fill/n=…/d=…`: the same where every lookup misses and the predictions are
+/// inserted.
 fn small_look_ups(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let users = settings.pick(SMALL_USERS, 10);
     for dim in SMALL_DIMS {
@@ -175,8 +179,8 @@ fn best_static(count: usize, held: f64) -> f64 {
     (1..=count).take_while(|rank| *rank as f64 <= held).map(weight).sum::<f64>() / all
 }
 
-/// `zipf/budget=…`: hit ratios by the share of all bytes that the budget allows, against an ideal static cache of the
-/// most popular keys.
+/// `zipf/budget=…`: hit ratios by the share of all bytes that the budget allows, against an ideal
+/// static cache of the most popular keys.
 fn budgets(settings: &Settings, runtime: &Runtime, report: &mut Report) -> Result<(), Failure> {
     let users = settings.pick(4_000, 100);
     let sample = Warm::open(CATALOG, DIM, &options(ALL))?;

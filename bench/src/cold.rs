@@ -1,4 +1,5 @@
-//! The cold-state cases of `celeris-bench topk`: long histories restored from snapshots, against reading all events.
+//! The cold-state cases of `celeris-bench topk`: long histories restored from snapshots, against
+//! reading all events.
 
 use celeris_model::VersionId;
 use celeris_predictor::{PredictRequest, PredictorOptions};

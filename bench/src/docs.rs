@@ -264,7 +264,8 @@ const HOW: &str = "\
   [retrieval.md](retrieval.md).
 ";
 
-/// Stores a report as JSON below `folder`, and regenerates `benchmarks.md` there from all stored reports.
+/// Stores a report as JSON below `folder`, and regenerates `benchmarks.md` there from all stored
+/// reports.
 ///
 /// # Errors
 /// If a file cannot be written, or a stored report cannot be read.

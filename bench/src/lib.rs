@@ -1,8 +1,9 @@
 //! The benches: performance figures as ratios to baselines measured in the same run.
 //!
-//! Every bench fills a [`Report`] of cases; `report` prints it, `docs` turns all reports into `docs/benchmarks.md`, and
-//! `plot` draws the figures. `stopwatch` measures code in process, and `load` measures servers: a node against
-//! [`bare`], a handler that parses and returns the same JSON without any other work.
+//! Every bench fills a [`Report`] of cases; `report` prints it, `docs` turns all reports into
+//! `docs/benchmarks.md`, and `plot` draws the figures. `stopwatch` measures code in process, and
+//! `load` measures servers: a node against [`bare`], a handler that parses and returns the same
+//! JSON without any other work.
 
 mod bandits;
 pub mod bare;
@@ -66,21 +67,26 @@ pub enum Bench {
     Observe,
     /// A node under predict and topk against a bare handler.
     Serve,
-    /// Switches, rollbacks and a training of a node under a constant load, against the seconds between them.
+    /// Switches, rollbacks and a training of a node under a constant load, against the seconds
+    /// between them.
     Switch,
     /// The estimates of `estimate-size` against the sizes of a loaded node.
     Size,
-    /// A million users on a node whose memory holds few of them. Takes about ten minutes and 5 GB of disk.
+    /// A million users on a node whose memory holds few of them. Takes about ten minutes and 5 GB
+    /// of disk.
     Memory,
-    /// The trainers against Spark, `implicit` and cold starts. Takes about ten minutes if the peers are installed.
+    /// The trainers against Spark, `implicit` and cold starts. Takes about ten minutes if the peers
+    /// are installed.
     Train,
-    /// Regret of the policies against MABWiser and Vowpal Wabbit. Takes about ten minutes if the peers are installed.
+    /// Regret of the policies against MABWiser and Vowpal Wabbit. Takes about ten minutes if the
+    /// peers are installed.
     Bandits,
     /// Selection among models of which one fails and recovers, and the cost of a choice.
     Selection,
     /// The off-policy estimators against those of obp: values and time.
     Ope,
-    /// Top-k search in a million items, against faiss. Takes about ten minutes if the peers are installed.
+    /// Top-k search in a million items, against faiss. Takes about ten minutes if the peers are
+    /// installed.
     Recommend,
 }
 

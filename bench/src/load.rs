@@ -1,8 +1,9 @@
-//! The load generator: keep-alive connections of hyper's client, each of which sends a request, waits for the whole
-//! response, and sends the next request.
+//! The load generator: keep-alive connections of hyper's client, each of which sends a request,
+//! waits for the whole response, and sends the next request.
 //!
-//! It runs on one thread of the bench process, so that it takes at most one core from either server. Node and bare
-//! handler take turns in short rounds, so that both run under the same conditions.
+//! It runs on one thread of the bench process, so that it takes at most one core from either
+//! server. Node and bare handler take turns in short rounds, so that both run under the same
+//! conditions.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -40,8 +41,9 @@ pub struct Load<'a> {
 
 /// The performance of a server under a load.
 pub struct Served {
-    /// Requests per second, over all rounds. In every round, scheduling settles in one of several modes whose rates
-    /// differ by half: a mean weights them by frequency, while a median would pick one.
+    /// Requests per second, over all rounds. In every round, scheduling settles in one of several
+    /// modes whose rates differ by half: a mean weights them by frequency, while a median would
+    /// pick one.
     pub rate: f64,
     /// The 99th percentile of latencies, in microseconds, over all rounds.
     pub p99_micros: f64,
@@ -152,7 +154,8 @@ impl Load<'_> {
         client.block_on(async {
             let mut ours = Side::open(node, self.connections).await?;
             let mut baseline = Side::open(bare, self.connections).await?;
-            // The first round warms up caches and branch predictors on both sides and is not counted.
+            // The first round warms up caches and branch predictors on both sides and is not
+            // counted.
             for side in [&mut ours, &mut baseline] {
                 side.round(self).await?;
                 side.seconds = 0.0;

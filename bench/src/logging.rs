@@ -103,7 +103,8 @@ fn decision(number: usize, model: &ModelName, items: &[ItemId]) -> Result<Decisi
     })
 }
 
-/// Offers decisions at a constant rate, and compares the bytes written per second with the configured limit.
+/// Offers decisions at a constant rate, and compares the bytes written per second with the
+/// configured limit.
 fn bytes(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     let dir = tempfile::tempdir().map_err(Failure::other)?;
     let options = StorageOptions::default();

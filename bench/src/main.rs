@@ -19,7 +19,8 @@ struct Args {
     /// A smoke test of a few seconds, whose figures are meaningless.
     #[arg(long)]
     quick: bool,
-    /// The documentation folder: figures are written to `benchmarks/` in it, and the page `benchmarks.md` beside it.
+    /// The documentation folder: figures are written to `benchmarks/` in it, and the page
+    /// `benchmarks.md` beside it.
     #[arg(long)]
     docs: Option<PathBuf>,
 }

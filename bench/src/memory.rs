@@ -1,5 +1,5 @@
-//! `celeris-bench memory`: a million users on a node whose memory holds few of them: resident memory, restart time, and
-//! the latency of users who are not in memory.
+//! `celeris-bench memory`: a million users on a node whose memory holds few of them: resident
+//! memory, restart time, and the latency of users who are not in memory.
 
 use std::ops::Range;
 use std::path::Path;
@@ -74,7 +74,8 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// The median time from process start to readiness, on a cleanly stopped data directory, in seconds.
+/// The median time from process start to readiness, on a cleanly stopped data directory, in
+/// seconds.
 fn restart(data_dir: &Path) -> Result<f64, Failure> {
     let mut durations = Durations::default();
     for _ in 0..RESTARTS {

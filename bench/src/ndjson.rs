@@ -28,7 +28,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// `each` observations of each of `users` users, users in turn. `seed` makes ids differ between streams.
+    /// `each` observations of each of `users` users, users in turn. `seed` makes ids differ between
+    /// streams.
     ///
     /// # Errors
     /// None: generated ids are valid.
@@ -97,8 +98,8 @@ impl Lines {
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(Failure::other)?.into_data() else { continue };
             answered += memchr::memchr_iter(b'\n', &data).count();
-            // A rejected line begins with its number. One that is split between two frames is missed, but others are
-            // not.
+            // A rejected line begins with its number. One that is split between two frames is
+            // missed, but others are not.
             if refused.is_none() && memchr::memmem::find(&data, b"{\"line\":").is_some() {
                 refused = Some(String::from_utf8_lossy(&data[..data.len().min(400)]).into_owned());
             }

@@ -1,4 +1,5 @@
-//! `celeris-bench observe`: a node that ingests feedback, against a handler that parses and returns the same JSON.
+//! `celeris-bench observe`: a node that ingests feedback, against a handler that parses and returns
+//! the same JSON.
 
 use celeris_model::ItemId;
 use hyper::body::Bytes;
@@ -21,17 +22,19 @@ const CATALOG: usize = 10_000;
 /// Warm users of the NDJSON stream.
 const USERS: usize = 10_000;
 
-/// Observations of each user before the measured streams. At this count, the state has just been solved from scratch.
+/// Observations of each user before the measured streams. At this count, the state has just been
+/// solved from scratch.
 const HISTORY: usize = 32;
 
 /// Observations of each user in one measured stream.
 const EACH: usize = 16;
 
-/// Number of measured streams. Together they bring every user to 64 observations, so that the next solve is included.
+/// Number of measured streams. Together they bring every user to 64 observations, so that the next
+/// solve is included.
 const STREAMS: usize = 2;
 
-/// Connections, and rounds of each server. With 50 rounds, the ratio of two busy servers varies by a tenth between
-/// runs.
+/// Connections, and rounds of each server. With 50 rounds, the ratio of two busy servers varies by
+/// a tenth between runs.
 const LOADS: [(usize, usize); 3] = [(1, 50), (2, 50), (64, 200)];
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {

@@ -21,7 +21,8 @@ use celeris_cli::estimate::{machine, scene};
 /// The model of benched nodes.
 pub const MODEL: &str = "bench";
 
-/// Writes a data directory with one model whose active version has `catalog` items; returns their ids.
+/// Writes a data directory with one model whose active version has `catalog` items; returns their
+/// ids.
 ///
 /// # Errors
 /// If the directory cannot be written.
@@ -29,7 +30,8 @@ pub fn prepare(dir: &Path, catalog: usize, dim: usize) -> Result<Vec<ItemId>, Fa
     prepare_versions(dir, catalog, dim, 1)
 }
 
-/// Like [`prepare`], with several versions of the same items, numbered from 2; the last one is active.
+/// Like [`prepare`], with several versions of the same items, numbered from 2; the last one is
+/// active.
 ///
 /// # Errors
 /// As [`prepare`].

@@ -18,7 +18,8 @@ pub fn asked(rng: &mut ChaCha8Rng, items: &[ItemId], count: usize) -> Result<Vec
     chosen.iter().map(|index| ItemId::new(items[index].as_str())).collect::<Result<_, _>>().map_err(Failure::other)
 }
 
-/// A request to rank `count` items for one of the first `users` users, by the default policy if none is given.
+/// A request to rank `count` items for one of the first `users` users, by the default policy if
+/// none is given.
 pub fn request(
     warm: &Warm,
     rng: &mut ChaCha8Rng,

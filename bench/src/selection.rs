@@ -42,7 +42,8 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Clipper's figure 8: mean errors over all queries, the weight of the model that failed and recovered, and the plot.
+/// Clipper's figure 8: mean errors over all queries, the weight of the model that failed and
+/// recovered, and the plot.
 fn failure(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     let best = ModelFailure::NOISE.len() - 1;
     let runs = settings.pick(SEEDS.count(), 2) as f64;
@@ -126,7 +127,8 @@ fn dialects(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A choice among five arms by a full state of 64 partitions, with and without new records since the last choice.
+/// A choice among five arms by a full state of 64 partitions, with and without new records since
+/// the last choice.
 fn cost(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     const LANES: usize = 64;
     let half_life = HalfLifeRecords::new(10_000).map_err(Failure::other)?;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 /// The duration of one piece of work: the minimum of many samples, in seconds.
 ///
-/// On a shared machine, disturbances only add time, so the minimum is closest to the true duration. It is used for both
-/// sides of every ratio.
+/// On a shared machine, disturbances only add time, so the minimum is closest to the true duration.
+/// It is used for both sides of every ratio.
 #[derive(Debug, Clone, Copy)]
 pub struct Least(f64);
 

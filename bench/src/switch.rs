@@ -1,8 +1,10 @@
-//! `celeris-bench switch`: latencies during version switches and a training, second by second, under a constant load.
+//! `celeris-bench switch`: latencies during version switches and a training, second by second,
+//! under a constant load.
 //!
-//! The load is paced: every connection has a schedule for its requests, independent of the responses, and latencies are
-//! measured from the scheduled times. A second in which the node stalls therefore affects all requests that were
-//! scheduled in it. The baseline is the same load in seconds without switches and trainings.
+//! The load is paced: every connection has a schedule for its requests, independent of the
+//! responses, and latencies are measured from the scheduled times. A second in which the node
+//! stalls therefore affects all requests that were scheduled in it. The baseline is the same load
+//! in seconds without switches and trainings.
 
 use std::time::{Duration, Instant};
 

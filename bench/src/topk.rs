@@ -1,4 +1,5 @@
-//! `celeris-bench topk`: in-process rankings of given items through the predictor, over a real store.
+//! `celeris-bench topk`: in-process rankings of given items through the predictor, over a real
+//! store.
 
 use std::collections::HashMap;
 
@@ -124,7 +125,8 @@ fn measure(runtime: &Runtime, warm: &Warm, plain: &Plain, case: (Kind, usize, us
     Ok(timed)
 }
 
-/// Compares the default policy, pool included, with rankings that compute the uncertainty of every item.
+/// Compares the default policy, pool included, with rankings that compute the uncertainty of every
+/// item.
 fn default_policy(settings: &Settings, runtime: &Runtime, warm: &Warm, report: &mut Report) -> Result<(), Failure> {
     const COUNT: usize = 1_000;
     let uncertainty = Kind::Uncertainty.policy()?;

@@ -1,4 +1,5 @@
-//! `celeris-bench update`: a rank-one update against the normal equations, and against a pass over the same matrix.
+//! `celeris-bench update`: a rank-one update against the normal equations, and against a pass over
+//! the same matrix.
 
 use celeris_kernel as kernel;
 use celeris_model::{Example, History, Learning, Prior, Timestamp, UserModel};

@@ -1,4 +1,5 @@
-//! Hidden commands with which a node runs a confined trainer; the node calls them on its own binary.
+//! Hidden commands with which a node runs a confined trainer; the node calls them on its own
+//! binary.
 
 use std::path::PathBuf;
 

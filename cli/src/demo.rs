@@ -1,4 +1,5 @@
-//! `celeris demo`: loads a ratings file, trains a model and serves it with a web page, in one command.
+//! `celeris demo`: loads a ratings file, trains a model and serves it with a web page, in one
+//! command.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -82,8 +83,8 @@ async fn make_ready(node: &Node, listener: &TcpListener, model: &ModelName, args
     if args.exit_when_ready { announce(address) } else { Ok(()) }
 }
 
-/// Whether an earlier run has trained a version. An interrupted run is resumed: observation ids derive from the row, so
-/// no rating is learnt twice.
+/// Whether an earlier run has trained a version. An interrupted run is resumed: observation ids
+/// derive from the row, so no rating is learnt twice.
 fn is_prepared(node: &Node, model: &ModelName) -> Result<bool, Failure> {
     match node.manager.registry().model(model) {
         Ok(record) => Ok(record.active > VersionId(1)),

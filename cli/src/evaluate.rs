@@ -21,13 +21,15 @@ use celeris_evaluate::velox::evaluate_velox;
 /// Evaluates the predictions for a data set, or the value of a policy on a log.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A MovieLens folder or ratings file; for protocol `ope`, a log of the Open Bandit Dataset such as `random/men`.
+    /// A MovieLens folder or ratings file; for protocol `ope`, a log of the Open Bandit Dataset
+    /// such as `random/men`.
     #[arg(long)]
     dataset: PathBuf,
     /// The evaluation protocol.
     #[arg(long)]
     protocol: Protocol,
-    /// The length of feature and weight vectors, including the constant; 32 by default. Not for protocol `ope`.
+    /// The length of feature and weight vectors, including the constant; 32 by default. Not for
+    /// protocol `ope`.
     #[arg(long)]
     dim: Option<usize>,
     /// The seed of all random choices.
@@ -36,16 +38,17 @@ pub struct Args {
     /// A file of ratings to predict instead of a random tenth; protocol `split` only.
     #[arg(long)]
     test: Option<PathBuf>,
-    /// The policy to evaluate, protocol `ope` only: `uniform`; the name of a policy or its JSON object, which then
-    /// scores by a model trained on the first half of the log; the folder of another log, whose policy is estimated
-    /// from its choices; or a CSV file of `item_id`, `position` and `probability`.
+    /// The policy to evaluate, protocol `ope` only: `uniform`; the name of a policy or its JSON
+    /// object, which then scores by a model trained on the first half of the log; the folder of
+    /// another log, whose policy is estimated from its choices; or a CSV file of `item_id`,
+    /// `position` and `probability`.
     #[arg(long)]
     policy: Option<String>,
     /// Number of bootstrap resamples per interval, protocol `ope` only; 1000 by default.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     resamples: Option<u32>,
-    /// The largest importance weight with which SWITCH-DR corrects its reward model, protocol `ope` only; 10 by
-    /// default.
+    /// The largest importance weight with which SWITCH-DR corrects its reward model, protocol `ope`
+    /// only; 10 by default.
     #[arg(long)]
     switch_threshold: Option<f64>,
     /// Prints one JSON object.
@@ -58,11 +61,13 @@ pub struct Args {
 enum Protocol {
     /// Trains on a random 90 % of the ratings and predicts the rest.
     Split,
-    /// The two experiments of Velox §2.4: features trained on few ratings, users learning more online.
+    /// The two experiments of Velox §2.4: features trained on few ratings, users learning more
+    /// online.
     Velox,
     /// Leaves out a tenth of the items and predicts their ratings from titles and genres.
     ColdItems,
-    /// Leaves out the last item of every user and looks for it among the ten best; ratings count as implicit feedback.
+    /// Leaves out the last item of every user and looks for it among the ten best; ratings count as
+    /// implicit feedback.
     Ranking,
     /// Off-policy evaluation: estimates the value of a policy on the log of another policy.
     Ope,

@@ -53,8 +53,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The NDJSON line of a rating. Ids derive from the data set's name and the row, so an interrupted import can be
-/// repeated.
+/// The NDJSON line of a rating. Ids derive from the data set's name and the row, so an interrupted
+/// import can be repeated.
 fn line(dataset: &str, rating: &Rating, row: usize) -> String {
     let observation = json!({
         "user": rating.user, "item": rating.item, "label": rating.label, "timestamp": rating.timestamp.0,

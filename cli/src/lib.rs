@@ -1,7 +1,7 @@
 //! The `celeris` command line: one file for each command, over the API library.
 //!
-//! `estimate` generates any number of users and items in process, for `estimate-size` and for the benches, which are a
-//! separate binary: see `celeris-bench`.
+//! `estimate` generates any number of users and items in process, for `estimate-size` and for the
+//! benches, which are a separate binary: see `celeris-bench`.
 
 mod confined;
 mod datasets;
@@ -32,9 +32,10 @@ use mimalloc::MiMalloc;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-/// One allocator for Rust and RocksDB: the feature `override` defines `malloc` and `free` of the whole binary. glibc's arenas
-/// fragment when many threads replace the states of many users. mimalloc asks Linux for huge pages, which insertions into
-/// RocksDB's memtables need: they follow pointers all over them.
+/// One allocator for Rust and RocksDB: the feature `override` defines `malloc` and `free` of the
+/// whole binary. glibc's arenas fragment when many threads replace the states of many users.
+/// mimalloc asks Linux for huge pages, which insertions into RocksDB's memtables need: they follow
+/// pointers all over them.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -192,7 +193,8 @@ pub fn start_measuring() {
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     if cli.command.writes_about_users() {
-        // Only the user who runs the node may read what it writes: folders get mode 0700, files 0600.
+        // Only the user who runs the node may read what it writes: folders get mode 0700, files
+        // 0600.
         umask(Mode::RWXG | Mode::RWXO);
     }
     // Stores that are opened and closed within a second should not log at level `info`.

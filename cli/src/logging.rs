@@ -1,4 +1,5 @@
-//! Log output: one line per event, whatever clients and trainers put into names, reasons and errors.
+//! Log output: one line per event, whatever clients and trainers put into names, reasons and
+//! errors.
 
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal;
@@ -23,7 +24,8 @@ pub fn start(json: bool, level: &str) {
     }
 }
 
-/// Writes a field of a log line. Untrusted text enters text logs only here; the JSON format escapes by itself.
+/// Writes a field of a log line. Untrusted text enters text logs only here; the JSON format escapes
+/// by itself.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     if field.name() != "message" {
         write!(writer, "{}=", field.name())?;

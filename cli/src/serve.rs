@@ -94,7 +94,8 @@ pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result
     served
 }
 
-/// Closes a node, also after an error: the process must not end while threads of the node use the store.
+/// Closes a node, also after an error: the process must not end while threads of the node use the
+/// store.
 pub fn close(node: &Node) -> Result<(), Failure> {
     Ok(tokio::task::block_in_place(|| node.close())?)
 }

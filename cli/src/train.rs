@@ -1,4 +1,5 @@
-//! `celeris train`: runs the built-in trainer in a separate process, at the priority of confined ones.
+//! `celeris train`: runs the built-in trainer in a separate process, at the priority of confined
+//! ones.
 
 use std::path::PathBuf;
 

@@ -12,8 +12,8 @@ pub struct Dataset {
     pub name: String,
     /// In the order of the file; a user may have rated an item more than once.
     pub ratings: Vec<Rating>,
-    /// Titles and genres, in the order of their file; may be empty. Rated items may be missing, and items without
-    /// ratings included.
+    /// Titles and genres, in the order of their file; may be empty. Rated items may be missing, and
+    /// items without ratings included.
     pub items: Vec<ItemInfo>,
 }
 

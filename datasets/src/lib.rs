@@ -1,12 +1,13 @@
-//! Data sets for Celeris: readers for MovieLens files and for logs of the Open Bandit Dataset, a seeded synthetic
-//! generator with known true parameters, and a downloader.
+//! Data sets for Celeris: readers for MovieLens files and for logs of the Open Bandit Dataset, a
+//! seeded synthetic generator with known true parameters, and a downloader.
 //!
-//! Not in this crate: data, training, serving. It turns a path, a seed or a name into ratings with the types of
-//! `celeris-model`, and errors name the location in the file.
+//! Not in this crate: data, training, serving. It turns a path, a seed or a name into ratings with
+//! the types of `celeris-model`, and errors name the location in the file.
 //!
-//! Modules: [`Dataset`] is the result type; [`movielens`] reads files (completely with [`Dataset::load`], or one rating
-//! at a time with [`read_ratings`]); [`open_bandit`] reads logs of a policy; [`synthetic`] generates films and users
-//! with known tastes; [`fetch()`] downloads, into a [`TemporaryFolder`] first; [`DatasetError`] is the error type.
+//! Modules: [`Dataset`] is the result type; [`movielens`] reads files (completely with
+//! [`Dataset::load`], or one rating at a time with [`read_ratings`]); [`open_bandit`] reads logs of
+//! a policy; [`synthetic`] generates films and users with known tastes; [`fetch()`] downloads, into
+//! a [`TemporaryFolder`] first; [`DatasetError`] is the error type.
 
 mod dataset;
 mod error;

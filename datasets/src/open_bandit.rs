@@ -1,8 +1,9 @@
-//! Logs of the Open Bandit Dataset (Saito et al. 2021): items shown by a policy in a fashion shop, with the propensity
-//! and click of each impression.
+//! Logs of the Open Bandit Dataset (Saito et al. 2021): items shown by a policy in a fashion shop,
+//! with the propensity and click of each impression.
 //!
-//! A log is a folder such as `random/men/` with the impressions, `men.csv`, and `item_context.csv`, which has one row
-//! for each item. Every row of the log is one impression: one item at one of three positions of a page.
+//! A log is a folder such as `random/men/` with the impressions, `men.csv`, and `item_context.csv`,
+//! which has one row for each item. Every row of the log is one impression: one item at one of
+//! three positions of a page.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +15,8 @@ use celeris_model::observation::check_label;
 use crate::DatasetError;
 use crate::rows::{Column, Encoding, Layout, Rows};
 
-/// Maximum number of impressions; about 200 MB. The largest log of a uniform policy has 1.4 million.
+/// Maximum number of impressions; about 200 MB. The largest log of a uniform policy has 1.4
+/// million.
 pub const IMPRESSIONS_MAX: usize = 2_000_000;
 
 /// Maximum number of items of a campaign.
@@ -34,7 +36,8 @@ const ITEMS_FILE: &str = "item_context.csv";
 pub struct Impression {
     /// Item, below [`OpenBandit::items`].
     pub item: usize,
-    /// Position from 0, in the order of the file's position numbers, below the length of [`OpenBandit::positions`].
+    /// Position from 0, in the order of the file's position numbers, below the length of
+    /// [`OpenBandit::positions`].
     pub position: usize,
     /// 1 if it was clicked, else 0.
     pub click: f32,
@@ -200,9 +203,9 @@ fn count_items(file: &Path) -> Result<usize, DatasetError> {
 /// Tolerance of the sum of a position's probabilities, for rounding in files.
 const SUM_TOLERANCE: f64 = 1e-6;
 
-/// Reads a policy's distribution over the items of a log, by position: a CSV file with the columns `item_id` and
-/// `probability`, and `position` if it depends on the position, numbered as in the log. Missing pairs have probability
-/// 0.
+/// Reads a policy's distribution over the items of a log, by position: a CSV file with the columns
+/// `item_id` and `probability`, and `position` if it depends on the position, numbered as in the
+/// log. Missing pairs have probability 0.
 ///
 /// Returns the probabilities row-major, `positions x items`.
 ///

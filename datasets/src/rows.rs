@@ -28,8 +28,8 @@ pub(crate) enum Layout {
 pub(crate) enum Encoding {
     /// UTF-8; other bytes are an error.
     Utf8,
-    /// UTF-8, or Latin-1 for lines that are not UTF-8. `movies.dat` is Latin-1 in MovieLens 1M and UTF-8 in 10M, and no
-    /// Latin-1 title is valid UTF-8 beyond ASCII.
+    /// UTF-8, or Latin-1 for lines that are not UTF-8. `movies.dat` is Latin-1 in MovieLens 1M and
+    /// UTF-8 in 10M, and no Latin-1 title is valid UTF-8 beyond ASCII.
     Utf8OrLatin1,
 }
 
@@ -82,7 +82,8 @@ impl Rows {
         let cutter = match layout {
             Layout::Separated(separator) => Cutter::Separator(separator),
             Layout::Csv => {
-                // Line breaks are already normalised, so that a carriage return within a row is an ordinary character.
+                // Line breaks are already normalised, so that a carriage return within a row is an
+                // ordinary character.
                 let parser = ReaderBuilder::new().terminator(Terminator::Any(b'\n')).build();
                 Cutter::Csv(Box::new(CsvCutter { parser, ends: [0; FIELDS_MAX] }))
             }
@@ -172,8 +173,8 @@ impl Rows {
 }
 
 impl CsvCutter {
-    /// Splits the row that begins at the current line into `fields` of `bytes`, reading further lines while a quote is
-    /// open.
+    /// Splits the row that begins at the current line into `fields` of `bytes`, reading further
+    /// lines while a quote is open.
     fn cut(
         &mut self,
         lines: &mut Lines,

@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of names that are tried. A name is taken if this process uses it, or an earlier one with the same id
-/// was killed.
+/// Maximum number of names that are tried. A name is taken if this process uses it, or an earlier
+/// one with the same id was killed.
 const ATTEMPTS_MAX: u32 = 10_000;
 
 /// A folder that only its owner can read, removed with its content on drop.

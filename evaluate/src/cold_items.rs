@@ -1,9 +1,11 @@
-//! `--protocol cold-items`: ratings of items without any training ratings, predicted from titles and genres.
+//! `--protocol cold-items`: ratings of items without any training ratings, predicted from titles
+//! and genres.
 //!
-//! A random tenth of the items is excluded from training with all of their ratings. Users learn from their other
-//! ratings; then the ratings of the excluded items are predicted, with features that the version's map computes from
-//! their attributes. The baselines are the version's default features for unknown items, and, without a model, the mean
-//! label with and without the mean deviation of the user's other ratings.
+//! A random tenth of the items is excluded from training with all of their ratings. Users learn
+//! from their other ratings; then the ratings of the excluded items are predicted, with features
+//! that the version's map computes from their attributes. The baselines are the version's default
+//! features for unknown items, and, without a model, the mean label with and without the mean
+//! deviation of the user's other ratings.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -54,13 +56,15 @@ pub struct ColdItemsReport {
     pub rmse_mean_and_user_bias: f64,
     /// RMSE of the mean label.
     pub rmse_mean: f64,
-    /// The mean `std_error` with features from attributes, and for the same users with the default features.
+    /// The mean `std_error` with features from attributes, and for the same users with the default
+    /// features.
     pub mean_std_error: [f64; 2],
     /// Number of items that the map was fitted to.
     pub map_items: usize,
     /// The ridge parameter chosen by cross-validation.
     pub map_ridge: f64,
-    /// The share of the variance of scores between items that the map explains, by cross-validation.
+    /// The share of the variance of scores between items that the map explains, by
+    /// cross-validation.
     pub map_explains: f64,
     /// Time for fitting the map, including the choice of its ridge parameter, in seconds.
     pub map_seconds: f64,

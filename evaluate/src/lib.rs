@@ -1,10 +1,12 @@
-//! Offline evaluation: predictions of unseen ratings, and the value of a policy on the log of another policy ([`ope`]).
+//! Offline evaluation: predictions of unseen ratings, and the value of a policy on the log of
+//! another policy ([`ope`]).
 //!
-//! [`split`] holds out a tenth of the ratings; [`velox`] repeats the two experiments of Velox §2.4; [`cold_items`]
-//! leaves items out; and [`ranking`] leaves out the last item of every user and ranks it among all. All evaluate what
-//! would be served: the posterior of every user under the trained version's own prior. The first two also report the
-//! trainer's own weights. All settings but `dim` and `seed` are chosen by the trainer. Scores are clamped to the range
-//! of the training labels.
+//! [`split`] holds out a tenth of the ratings; [`velox`] repeats the two experiments of Velox §2.4;
+//! [`cold_items`] leaves items out; and [`ranking`] leaves out the last item of every user and
+//! ranks it among all. All evaluate what would be served: the posterior of every user under the
+//! trained version's own prior. The first two also report the trainer's own weights. All settings
+//! but `dim` and `seed` are chosen by the trainer. Scores are clamped to the range of the training
+//! labels.
 
 pub mod cold_items;
 pub mod ope;
@@ -119,7 +121,8 @@ struct Prediction {
     own: f32,
 }
 
-/// Predicts the ratings `tested` of users whose history is `learnt`, with the version `trained`. Both are by user.
+/// Predicts the ratings `tested` of users whose history is `learnt`, with the version `trained`.
+/// Both are by user.
 fn predict(trained: &Trained, learnt: &[Vec<Rating>], tested: &[Vec<Rating>]) -> Result<Vec<Prediction>, ModelError> {
     let learning = Learning::from(trained.prior.clone());
     let mut predictions = Vec::new();

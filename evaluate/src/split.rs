@@ -53,7 +53,8 @@ pub struct SplitReport {
     pub prior_scale: f64,
 }
 
-/// Runs the protocol on `ratings`, holding out a seeded random tenth, or predicting `test` if it is given.
+/// Runs the protocol on `ratings`, holding out a seeded random tenth, or predicting `test` if it is
+/// given.
 ///
 /// # Errors
 /// If there are too few ratings to hold any out, or the trainer rejects them.

@@ -1,12 +1,14 @@
-//! `--protocol velox`: the share of full retraining's gain that online updates achieve (Velox §2.4).
+//! `--protocol velox`: the share of full retraining's gain that online updates achieve (Velox
+//! §2.4).
 //!
-//! Both experiments compare three states on the same unseen ratings: *initial*, features and user states from early
-//! ratings only; *online*, the same features, with user states updated by later ratings; *retrained*, features and user
-//! states from all of these ratings. A user's ratings are in random order, so that only their number changes over time.
+//! Both experiments compare three states on the same unseen ratings: *initial*, features and user
+//! states from early ratings only; *online*, the same features, with user states updated by later
+//! ratings; *retrained*, features and user states from all of these ratings. A user's ratings are
+//! in random order, so that only their number changes over time.
 //!
-//! The second experiment has a fourth state, *refreshed*: the later ratings arrive as a stream in random order over
-//! users, and after each twentieth of it a training warm-starts from the previous version (`celeris_retrain::refresh`),
-//! the last time after the whole stream.
+//! The second experiment has a fourth state, *refreshed*: the later ratings arrive as a stream in
+//! random order over users, and after each twentieth of it a training warm-starts from the previous
+//! version (`celeris_retrain::refresh`), the last time after the whole stream.
 
 use std::fmt;
 use std::time::Instant;
@@ -25,8 +27,9 @@ use super::{EvaluateSettings, Numbered, by_user, mean_square, predict};
 const FIRST: usize = 10;
 const THEN: usize = 7;
 
-/// Number of rating orders over which squared errors are averaged. With few users, the gain of seven ratings per user
-/// varies by a sixth between orders; the gain of half of the data hardly varies.
+/// Number of rating orders over which squared errors are averaged. With few users, the gain of
+/// seven ratings per user varies by a sixth between orders; the gain of half of the data hardly
+/// varies.
 const ORDERS_TEN_PLUS_SEVEN: usize = 5;
 const ORDERS_HALF: usize = 2;
 
@@ -44,7 +47,8 @@ pub struct VeloxReport {
     pub dim: usize,
     /// The seed of orders and trainer.
     pub seed: u64,
-    /// Features from ten ratings per user, seven more online; users with fewer than eighteen are excluded.
+    /// Features from ten ratings per user, seven more online; users with fewer than eighteen are
+    /// excluded.
     pub ten_plus_seven: Experiment,
     /// Features from half of every user's ratings, 70 % of the rest online.
     pub half: Experiment,
@@ -91,8 +95,8 @@ pub struct Refreshes {
     pub rmse: f64,
     /// `(initial - refreshed) / (initial - retrained)`.
     pub recovered: f64,
-    /// RMSE of the served predictions just before the last refresh: under the previous refresh, with later ratings
-    /// learnt online.
+    /// RMSE of the served predictions just before the last refresh: under the previous refresh,
+    /// with later ratings learnt online.
     pub rmse_before_last: f64,
     /// `(initial - before last) / (initial - retrained)`.
     pub recovered_before_last: f64,
@@ -238,8 +242,8 @@ impl Experiment {
         })
     }
 
-    /// Evaluates one order of the ratings. If refreshes are measured, their times are added to `times`, as shares of a
-    /// training's.
+    /// Evaluates one order of the ratings. If refreshes are measured, their times are added to
+    /// `times`, as shares of a training's.
     fn order(
         numbered: &Numbered,
         parts: &Parts,
@@ -283,8 +287,8 @@ impl Experiment {
     }
 }
 
-/// Refreshes along the stream of later ratings; returns the last version and the previous one. Calls `took` with the
-/// seconds of each refresh.
+/// Refreshes along the stream of later ratings; returns the last version and the previous one.
+/// Calls `took` with the seconds of each refresh.
 fn refreshed(
     numbered: &Numbered,
     parts: &Parts,

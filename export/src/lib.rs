@@ -1,12 +1,14 @@
 //! Copies of a store as Parquet, for analysis.
 //!
-//! [`sealing`] runs beside a node: the [`Sealer`] writes the observations of every stream and the decisions of every
-//! model as segments into the data directory, and keeps them up to date. [`store`] exports the store of a stopped node
-//! into a folder: observations in the same format, decisions and versions.
+//! [`sealing`] runs beside a node: the [`Sealer`] writes the observations of every stream and the
+//! decisions of every model as segments into the data directory, and keeps them up to date.
+//! [`store`] exports the store of a stopped node into a folder: observations in the same format,
+//! decisions and versions.
 //!
-//! The log is authoritative. Nothing here is read back by a node, and all of it may be deleted. This crate does not
-//! know models: the names of those that record decisions, and the versions to export, are passed by the caller. The
-//! columns are defined in `celeris_formats`; training input is exported by the manager.
+//! The log is authoritative. Nothing here is read back by a node, and all of it may be deleted.
+//! This crate does not know models: the names of those that record decisions, and the versions to
+//! export, are passed by the caller. The columns are defined in `celeris_formats`; training input
+//! is exported by the manager.
 
 pub mod error;
 pub mod sealing;

@@ -1,8 +1,8 @@
 //! The bounds of the numbers of a version; they apply to every trainer.
 //!
-//! They are far beyond the result of any training on sound data, and small enough that scores, uncertainties and losses
-//! under the version are finite for any user: a score is a sum of at most [`DIM_MAX`](celeris_formats::version_dir::DIM_MAX)
-//! products of a weight and a feature.
+//! They are far beyond the result of any training on sound data, and small enough that scores,
+//! uncertainties and losses under the version are finite for any user: a score is a sum of at most
+//! [`DIM_MAX`](celeris_formats::version_dir::DIM_MAX) products of a weight and a feature.
 
 use std::path::Path;
 
@@ -23,7 +23,8 @@ pub const PRECISION_NORM_MAX: f64 = 1e15;
 /// The largest row sum of magnitudes of the precision's inverse: the weakest prior.
 pub const INVERSE_NORM_MAX: f64 = 1e9;
 
-/// The largest variance of a label around its expected value: ten times that of labels of the largest magnitude.
+/// The largest variance of a label around its expected value: ten times that of labels of the
+/// largest magnitude.
 pub const NOISE_VARIANCE_MAX: f64 = 1e13;
 
 /// The largest magnitude of a label that a version was trained on.
@@ -52,7 +53,8 @@ impl Contents<'_> {
     /// Checks that all numbers are within their bounds.
     ///
     /// # Errors
-    /// [`FeaturesError::OutOfBounds`], naming the file and the figure, or [`FormatError::Manifest`].
+    /// [`FeaturesError::OutOfBounds`], naming the file and the figure, or
+    /// [`FormatError::Manifest`].
     pub(crate) fn check(&self) -> Result<(), FeaturesError> {
         self.check_manifest()?;
         self.check_offsets()?;
@@ -108,7 +110,8 @@ impl Contents<'_> {
         self.within(prior::FILE, "the largest row sum of the precision", norm, PRECISION_NORM_MAX)?;
         let inverse = linear::norm_inf(prior.inverse(), dim);
         self.within(prior::FILE, "the largest row sum of the precision's inverse", inverse, INVERSE_NORM_MAX)?;
-        // The product is an upper bound of the condition; where it is small, the eigenvalues need not be computed.
+        // The product is an upper bound of the condition; where it is small, the eigenvalues need
+        // not be computed.
         if norm * inverse <= CONDITION_MAX {
             return Ok(());
         }

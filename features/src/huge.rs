@@ -1,9 +1,9 @@
 //! Arrays on huge pages.
 //!
-//! A search reads a table from start to end. With pages of 4 KiB the processor needs an address translation about every
-//! twenty rows, and in a virtual machine each translation walks several page tables: measured over a million items in
-//! an isolated loop, this was two fifths of a scan's time. The usual kernel setting grants huge pages to memory that
-//! requests them by `madvise`.
+//! A search reads a table from start to end. With pages of 4 KiB the processor needs an address
+//! translation about every twenty rows, and in a virtual machine each translation walks several
+//! page tables: measured over a million items in an isolated loop, this was two fifths of a scan's
+//! time. The usual kernel setting grants huge pages to memory that requests them by `madvise`.
 
 use std::fmt;
 use std::ops::Deref;

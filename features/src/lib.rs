@@ -1,12 +1,13 @@
 //! Feature functions `f(x; theta)` and the contents of a version.
 //!
-//! [`Theta`] is the materialised feature function: a table from items to their offset and features, contiguous in
-//! memory. [`version_dir`] writes and reads the immutable directory of a model version, in the formats that
-//! `celeris_formats` defines, and verifies it as a whole. [`bounds`] limits the numbers of a version. [`cold_map`]
-//! predicts features of items added after the training from their attributes.
+//! [`Theta`] is the materialised feature function: a table from items to their offset and features,
+//! contiguous in memory. [`version_dir`] writes and reads the immutable directory of a model
+//! version, in the formats that `celeris_formats` defines, and verifies it as a whole. [`bounds`]
+//! limits the numbers of a version. [`cold_map`] predicts features of items added after the
+//! training from their attributes.
 //!
-//! This crate does not train, cache or depend on a running node. The features of items added after the training are
-//! resolved by the predictor.
+//! This crate does not train, cache or depend on a running node. The features of items added after
+//! the training are resolved by the predictor.
 
 pub mod bounds;
 pub mod cold_map;

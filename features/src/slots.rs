@@ -1,4 +1,5 @@
-//! The row of an item in a table: looked up for many items at once, so that their cache misses overlap.
+//! The row of an item in a table: looked up for many items at once, so that their cache misses
+//! overlap.
 
 use std::hash::BuildHasher;
 
@@ -57,8 +58,9 @@ impl Slots {
 
     /// The rows of all `wanted`, in their order.
     ///
-    /// A look-up has four dependent cache misses: the hash table, the id's header, the id's text, and the row. Each
-    /// pass here takes one of them for all items together and prefetches the data of the next pass.
+    /// A look-up has four dependent cache misses: the hash table, the id's header, the id's text,
+    /// and the row. Each pass here takes one of them for all items together and prefetches the data
+    /// of the next pass.
     pub(crate) fn get_all<'w>(
         &self,
         wanted: impl Iterator<Item = &'w ItemId> + Clone,

@@ -58,10 +58,12 @@ impl PartialEq for Theta {
 }
 
 impl Theta {
-    /// A table of `items` with their `offsets` and row-major `features` of `items.len() * dim` entries.
+    /// A table of `items` with their `offsets` and row-major `features` of `items.len() * dim`
+    /// entries.
     ///
     /// # Errors
-    /// `DimMismatch`, `NonFinite`, or `OutOfRange` if an item occurs twice or a row does not end in the constant 1.
+    /// `DimMismatch`, `NonFinite`, or `OutOfRange` if an item occurs twice or a row does not end in
+    /// the constant 1.
     pub fn new(
         items: Vec<ItemId>,
         offsets: Vec<f32>,
@@ -131,7 +133,8 @@ impl Theta {
         self.slots.get(item, &self.items)
     }
 
-    /// The row indices of several items; faster than one by one if the table exceeds the processor's caches.
+    /// The row indices of several items; faster than one by one if the table exceeds the
+    /// processor's caches.
     #[must_use]
     pub fn slots<'w>(&self, wanted: impl IntoIterator<Item = &'w ItemId, IntoIter: Clone>) -> Vec<Option<u32>> {
         let slots = self.slots.get_all(wanted.into_iter(), &self.items);
@@ -174,8 +177,8 @@ impl Theta {
     }
 }
 
-/// The largest magnitude of a feature. Trained features have unit RMS; features given by callers should be scaled
-/// alike.
+/// The largest magnitude of a feature. Trained features have unit RMS; features given by callers
+/// should be scaled alike.
 pub const FEATURE_ABS_MAX: f32 = 1e4;
 
 /// The largest magnitude of an item's offset: ten times that of a label.

@@ -1,4 +1,5 @@
-//! Writes and reads the contents of a version directory, whose files [`celeris_formats::version_dir`] defines.
+//! Writes and reads the contents of a version directory, whose files
+//! [`celeris_formats::version_dir`] defines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,11 +48,13 @@ pub struct LoadedVersion {
     pub theta: Theta,
     /// The prior of user weights and the noise.
     pub prior: Prior,
-    /// Map from attributes to features for items outside the table; `None` if the training had no attributes.
+    /// Map from attributes to features for items outside the table; `None` if the training had no
+    /// attributes.
     pub cold_map: Option<Arc<ColdMap>>,
 }
 
-/// Files that a trainer leaves in a version directory for its own use, under names that a manifest may list.
+/// Files that a trainer leaves in a version directory for its own use, under names that a manifest
+/// may list.
 #[derive(Debug, Default)]
 pub struct TrainerPart<'a> {
     /// The warm start of the training; `None` if it started from scratch.
@@ -62,7 +65,8 @@ pub struct TrainerPart<'a> {
     pub texts: Vec<(&'a str, Vec<u8>)>,
 }
 
-/// Writes a version into `dir`, which is created and must not contain a version yet; the manifest is written last.
+/// Writes a version into `dir`, which is created and must not contain a version yet; the manifest
+/// is written last.
 ///
 /// # Errors
 /// [`FeaturesError::Format`]; without a manifest, the directory is not a version.
@@ -116,8 +120,8 @@ fn theta_tables(theta: &Theta) -> impl Iterator<Item = RecordBatch> {
     })
 }
 
-/// Reads and verifies a version directory: manifest, checksums, row counts, columns, lengths, finiteness, a proper
-/// prior, and all numbers within their bounds ([`crate::bounds`]).
+/// Reads and verifies a version directory: manifest, checksums, row counts, columns, lengths,
+/// finiteness, a proper prior, and all numbers within their bounds ([`crate::bounds`]).
 ///
 /// # Errors
 /// [`FeaturesError`], naming the file and the place in it.

@@ -1,4 +1,5 @@
-//! Typed columns of Parquet files: reads with errors that name file, column and row, and durable writes.
+//! Typed columns of Parquet files: reads with errors that name file, column and row, and durable
+//! writes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,8 @@ impl ParquetFile {
         Self::open_with(path, |_| ProjectionMask::all())
     }
 
-    /// Opens `path` to read only the top-level columns of these names; names that the file does not have are skipped.
+    /// Opens `path` to read only the top-level columns of these names; names that the file does not
+    /// have are skipped.
     ///
     /// # Errors
     /// As [`ParquetFile::open`].
@@ -222,8 +224,8 @@ pub(crate) fn number_column<N: Number>(values: &[N]) -> ArrayRef {
     Arc::new(PrimitiveArray::<N::Arrow>::new(values.to_vec().into(), None))
 }
 
-/// A column of vectors of `length` entries, from their concatenation. The caller guarantees that `length` is above 0
-/// and the number of vectors is whole.
+/// A column of vectors of `length` entries, from their concatenation. The caller guarantees that
+/// `length` is above 0 and the number of vectors is whole.
 pub(crate) fn vector_column<N: Number>(values: &[N], length: usize) -> ArrayRef {
     vectors(values, length, Field::new("item", N::Arrow::DATA_TYPE, false))
 }
@@ -246,7 +248,8 @@ pub(crate) fn struct_element(fields: &Fields) -> Arc<Field> {
     Arc::new(Field::new("element", DataType::Struct(fields.clone()), false))
 }
 
-/// A column of lists of structs, from the concatenated columns of the structs and the lengths of the lists.
+/// A column of lists of structs, from the concatenated columns of the structs and the lengths of
+/// the lists.
 pub(crate) fn struct_lists(fields: &Fields, columns: Vec<ArrayRef>, lengths: Vec<usize>) -> ListArray {
     let structs = StructArray::new(fields.clone(), columns, None);
     ListArray::new(struct_element(fields), OffsetBuffer::from_lengths(lengths), Arc::new(structs), None)
@@ -273,8 +276,8 @@ impl ParquetOut {
         Self::create_with(path, schema, WriterProperties::builder())
     }
 
-    /// Creates or replaces `path`, with row groups of at most `group_rows` rows. A row group is held in memory until it
-    /// is complete.
+    /// Creates or replaces `path`, with row groups of at most `group_rows` rows. A row group is
+    /// held in memory until it is complete.
     ///
     /// # Errors
     /// As [`ParquetOut::create`].

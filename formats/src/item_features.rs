@@ -1,4 +1,5 @@
-//! Offsets and features of items: `item_features.parquet` of a version directory and of an engine's output.
+//! Offsets and features of items: `item_features.parquet` of a version directory and of an engine's
+//! output.
 //!
 //! | column | type |
 //! |---|---|

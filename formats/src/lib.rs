@@ -1,5 +1,5 @@
-//! The columnar file formats, each defined once: the schema of every Parquet file that a node writes or reads, and the
-//! layout of a version directory.
+//! The columnar file formats, each defined once: the schema of every Parquet file that a node
+//! writes or reads, and the layout of a version directory.
 //!
 //! | module | file | written by | read by |
 //! |---|---|---|---|
@@ -12,11 +12,13 @@
 //! | [`trainer_items`] | version directory | retrain | retrain |
 //! | [`manifest`], [`version_dir`] | `_SUCCESS`, and the set of files that it lists | trainers | features, manager |
 //!
-//! [`columns`] reads typed columns with errors that name file, row and column, and writes durable files.
+//! [`columns`] reads typed columns with errors that name file, row and column, and writes durable
+//! files.
 //!
-//! This crate does not interpret: bounds of numbers and the meaning of a version are checked by `features`, training
-//! data by `retrain`. It is the only crate that uses Arrow and Parquet, apart from tests. Columns and files are
-//! contracts with programs outside: a column may be added, none may be removed or change its type.
+//! This crate does not interpret: bounds of numbers and the meaning of a version are checked by
+//! `features`, training data by `retrain`. It is the only crate that uses Arrow and Parquet, apart
+//! from tests. Columns and files are contracts with programs outside: a column may be added, none
+//! may be removed or change its type.
 
 pub mod checksum;
 pub mod cold_map;

@@ -29,9 +29,9 @@ pub struct FileEntry {
 pub struct WarmStart {
     /// The version whose training was continued.
     pub from: VersionId,
-    /// The log watermark of the first ancestor, which was trained from scratch. The version reflects the log at that
-    /// watermark even if parts of it have been erased since; it does not reflect records that only the versions in
-    /// between have read.
+    /// The log watermark of the first ancestor, which was trained from scratch. The version
+    /// reflects the log at that watermark even if parts of it have been erased since; it does not
+    /// reflect records that only the versions in between have read.
     pub cold_watermark: serde_json::Value,
     /// The number of consecutive warm starts since then, including this version.
     pub refreshes: u32,
@@ -57,7 +57,8 @@ pub struct Manifest {
     pub algorithm: String,
     /// The version that was active when it was trained.
     pub parent: Option<VersionId>,
-    /// The watermark of the log up to which it was trained, in the format of the caller that ordered the training.
+    /// The watermark of the log up to which it was trained, in the format of the caller that
+    /// ordered the training.
     pub watermark: serde_json::Value,
     /// The warm start of the training; absent if it started from scratch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,7 +71,8 @@ pub struct Manifest {
     pub files: BTreeMap<String, FileEntry>,
 }
 
-/// Deserialises figures by name and skips those that are `null`, the JSON form of a number that is not finite.
+/// Deserialises figures by name and skips those that are `null`, the JSON form of a number that is
+/// not finite.
 ///
 /// # Errors
 /// If a figure is neither a number nor `null`.

@@ -19,8 +19,8 @@
 //! | `decision_pool` | bool | it is not the outcome of a decision |
 //! | `predictions` | list of `{model_id: int64, version: int64, predicted: float}` | |
 //!
-//! Integers are signed and times are numbers, because Spark reads no unsigned 64-bit integers, and because timestamps
-//! from clients may exceed the range of a reader's calendar.
+//! Integers are signed and times are numbers, because Spark reads no unsigned 64-bit integers, and
+//! because timestamps from clients may exceed the range of a reader's calendar.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -238,7 +238,8 @@ mod tests {
 
     #[test]
     fn columns_match_readers_and_existing_segments() {
-        // External queries use these names. A column may be added; none may be removed or change its type.
+        // External queries use these names. A column may be added; none may be removed or change
+        // its type.
         let columns: Vec<String> = SCHEMA
             .fields()
             .iter()

@@ -1,4 +1,5 @@
-//! The prior of user weights: `prior.parquet` of a version directory and of an engine's output, one row per dimension.
+//! The prior of user weights: `prior.parquet` of a version directory and of an engine's output, one
+//! row per dimension.
 //!
 //! | column | type |
 //! |---|---|

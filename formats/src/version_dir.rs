@@ -8,7 +8,8 @@
 //! | `trainer_state.json`, `trainer_items.parquet` | optional: state of the trainer for the next training, [`trainer_items`] |
 //! | `_SUCCESS` | the [`Manifest`], JSON, written last |
 //!
-//! No other files are allowed, and none contains data of a single user, so an erasure need not search versions.
+//! No other files are allowed, and none contains data of a single user, so an erasure need not
+//! search versions.
 //!
 //! Rationale: `docs/rfcs/001-version-directory.md`.
 
@@ -47,7 +48,8 @@ pub fn is_version_file(name: &str) -> bool {
     VERSION_FILES.contains(&name)
 }
 
-/// Writes a version directory; without [`VersionDirWriter::finish`], the directory is not a version.
+/// Writes a version directory; without [`VersionDirWriter::finish`], the directory is not a
+/// version.
 pub struct VersionDirWriter {
     dir: PathBuf,
     files: BTreeMap<String, FileEntry>,
@@ -113,7 +115,8 @@ impl VersionDirWriter {
     }
 }
 
-/// Writes to a temporary file, syncs, renames and syncs the directory, so that the file is either complete or absent.
+/// Writes to a temporary file, syncs, renames and syncs the directory, so that the file is either
+/// complete or absent.
 fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = dir.join(format!("{name}.tmp"));
     let mut file = File::create(&temporary)?;
@@ -123,8 +126,8 @@ fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// The path of one file of a version directory after its checksum has been verified; `None` if the version has no such
-/// file.
+/// The path of one file of a version directory after its checksum has been verified; `None` if the
+/// version has no such file.
 ///
 /// # Errors
 /// [`FormatError::Io`] or [`FormatError::Mismatch`].

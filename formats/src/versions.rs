@@ -1,4 +1,5 @@
-//! The table of all versions of an export, `versions.parquet`. The columns are described in `docs/export.md`.
+//! The table of all versions of an export, `versions.parquet`. The columns are described in
+//! `docs/export.md`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +34,8 @@ pub struct VersionRow {
     pub items: u64,
     /// Smallest and largest label in the training data.
     pub label_range: Option<(f32, f32)>,
-    /// Number of the log's records up to the end of its training data; `None` if it was not trained on the log.
+    /// Number of the log's records up to the end of its training data; `None` if it was not trained
+    /// on the log.
     pub records: Option<u64>,
     pub metrics: BTreeMap<String, f64>,
 }

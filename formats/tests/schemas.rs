@@ -1,5 +1,5 @@
-//! The columns of every file, which programs outside read too: a column may be added, none may be removed or change its
-//! type.
+//! The columns of every file, which programs outside read too: a column may be added, none may be
+//! removed or change its type.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;

@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 /// Rows per block.
 pub const BLOCK_ROWS: usize = 64;
 
-/// Neighbouring columns of one row that are stored next to each other in a block: the number that one instruction
-/// multiplies and sums.
+/// Neighbouring columns of one row that are stored next to each other in a block: the number that
+/// one instruction multiplies and sums.
 pub const GROUP: usize = 4;
 
-/// The largest magnitude of a query's entries. It keeps the sum of two products with the largest code within 16 bits,
-/// as AVX2 requires.
+/// The largest magnitude of a query's entries. It keeps the sum of two products with the largest
+/// code within 16 bits, as AVX2 requires.
 pub const QUERY_MAX: i8 = 63;
 
 /// Position of a row's column in a block.
@@ -26,8 +26,8 @@ pub fn place(row: usize, column: usize) -> usize {
 /// `codes` holds [`BLOCK_ROWS`] rows in the order of [`place`].
 ///
 /// # Panics
-/// If the query's length is not a multiple of [`GROUP`], the block has another number of columns, or an entry of the
-/// query exceeds [`QUERY_MAX`].
+/// If the query's length is not a multiple of [`GROUP`], the block has another number of columns,
+/// or an entry of the query exceeds [`QUERY_MAX`].
 #[must_use]
 pub fn rows_reaching(codes: &[u8], query: &[i8], least: i32) -> u64 {
     assert!(query.len().is_multiple_of(GROUP) && codes.len() == BLOCK_ROWS * query.len(), "a block of whole groups");

@@ -1,12 +1,14 @@
-//! The inner loops of learning and scoring, for the widest vector instructions of the processor: steps and scores in
-//! `f32`, the solve in `f64`.
+//! The inner loops of learning and scoring, for the widest vector instructions of the processor:
+//! steps and scores in `f32`, the solve in `f64`.
 //!
-//! One instruction set is chosen on first use and kept: equal inputs give equal bits for the life of the process and on
-//! every processor with the same choice. Between instruction sets, results differ by rounding only: for a sum of `dim`
-//! products by less than `dim * 2^-23` times the sum of their magnitudes.
+//! One instruction set is chosen on first use and kept: equal inputs give equal bits for the life
+//! of the process and on every processor with the same choice. Between instruction sets, results
+//! differ by rounding only: for a sum of `dim` products by less than `dim * 2^-23` times the sum of
+//! their magnitudes.
 //!
-//! The only crate of the workspace with `unsafe` code: for instructions that not every processor has, and for unchecked loads
-//! in loops that they fill. `celeris-bench update` measures its benefit.
+//! The only crate of the workspace with `unsafe` code: for instructions that not every processor
+//! has, and for unchecked loads in loops that they fill. `celeris-bench update` measures its
+//! benefit.
 
 pub mod codes;
 mod routines;
@@ -19,11 +21,12 @@ mod training;
 use std::hint::black_box;
 use std::sync::OnceLock;
 
-/// Increased when equal inputs give different bits than before, so that stored sums are not extended by another
-/// revision.
+/// Increased when equal inputs give different bits than before, so that stored sums are not
+/// extended by another revision.
 pub const REVISION: u8 = 2;
 
-/// Number of rows that [`dots`] and [`quadratics`] process at once: enough independent sums to keep a vector unit busy.
+/// Number of rows that [`dots`] and [`quadratics`] process at once: enough independent sums to keep
+/// a vector unit busy.
 pub const ROWS: usize = 8;
 
 /// An instruction set with its routines.
@@ -62,9 +65,9 @@ impl InstructionSet {
 impl InstructionSet {
     /// The instruction set for steps over matrices of this dimension.
     ///
-    /// If rows are not a multiple of 64-byte registers, nearly every register access crosses a cache line and costs two
-    /// accesses; with 32-byte registers only half do. Measured at dimension 50 on a Xeon: 138 ns with AVX2, 150 ns with
-    /// AVX-512.
+    /// If rows are not a multiple of 64-byte registers, nearly every register access crosses a
+    /// cache line and costs two accesses; with 32-byte registers only half do. Measured at
+    /// dimension 50 on a Xeon: 138 ns with AVX2, 150 ns with AVX-512.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "one set serves all dimensions there"))]
     fn for_rows(self, dim: usize) -> Self {
         match self {
@@ -75,7 +78,8 @@ impl InstructionSet {
     }
 }
 
-/// Compiles a routine once per instruction set and defines a method that dispatches to the right one.
+/// Compiles a routine once per instruction set and defines a method that dispatches to the right
+/// one.
 macro_rules! per_instruction_set {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) -> $output:ty, $routine:ident $(, $rows:literal)?) => {
         per_instruction_set!($(#[$doc])* $name($($argument: $type),*) -> $output, routines $routine $(, $rows)?);
@@ -88,8 +92,8 @@ macro_rules! per_instruction_set {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             fn avx2($($argument: $type),*) -> $output {
-                // SAFETY: this function enables the target features of the routine; shapes by the contract of the
-                // method.
+                // SAFETY: this function enables the target features of the routine; shapes by the
+                // contract of the method.
                 unsafe { $module::$routine::<simd::Avx2 $(, $rows)?>($($argument),*) }
             }
             #[cfg(target_arch = "x86_64")]
@@ -98,8 +102,8 @@ macro_rules! per_instruction_set {
                 // SAFETY: as above.
                 unsafe { $module::$routine::<simd::Avx512 $(, $rows)?>($($argument),*) }
             }
-            // SAFETY: the portable routine needs no target features, and a value of another instruction set exists only
-            // if the processor has it.
+            // SAFETY: the portable routine needs no target features, and a value of another
+            // instruction set exists only if the processor has it.
             unsafe {
                 match self {
                     Self::Portable => $module::$routine::<simd::Portable $(, $rows)?>($($argument),*),
@@ -162,15 +166,16 @@ pub fn prefetch<T>(entries: &[T]) {
 #[cfg(target_arch = "x86_64")]
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Reads and writes every entry with one addition in between, with the instruction set in use: a lower bound of the
-/// cost of any update of a whole matrix, and the baseline of `celeris-bench update`. The entries keep their values.
+/// Reads and writes every entry with one addition in between, with the instruction set in use: a
+/// lower bound of the cost of any update of a whole matrix, and the baseline of `celeris-bench
+/// update`. The entries keep their values.
 pub fn pass(entries: &mut [f32]) {
     // A zero that is opaque to the compiler, which would otherwise remove the loop.
     InstructionSet::chosen().pass(entries, black_box(0.0));
 }
 
-/// Padded rows for [`gram`], [`add_weighted`] and sums of outer products have a multiple of this length: whole
-/// registers of every instruction set.
+/// Padded rows for [`gram`], [`add_weighted`] and sums of outer products have a multiple of this
+/// length: whole registers of every instruction set.
 pub const ROW_MULTIPLE: usize = 16;
 
 /// `dim` rounded up to a multiple of [`ROW_MULTIPLE`].
@@ -179,8 +184,8 @@ pub fn padded(dim: usize) -> usize {
     dim.next_multiple_of(ROW_MULTIPLE)
 }
 
-/// `sums = rows^T rows` for row-major `rows x stride`, in `f32`: `sums` is row-major `stride x stride`, and only its
-/// entries on and above the diagonal are valid.
+/// `sums = rows^T rows` for row-major `rows x stride`, in `f32`: `sums` is row-major `stride x
+/// stride`, and only its entries on and above the diagonal are valid.
 ///
 /// # Panics
 /// If `stride` is not a positive multiple of [`ROW_MULTIPLE`], or the shapes do not match.
@@ -190,8 +195,9 @@ pub fn gram(rows: &[f32], sums: &mut [f32], stride: usize) {
     InstructionSet::chosen().gram(rows, sums, stride);
 }
 
-/// `out += sum over k of (constants[k] + slopes[k] * rows[k]·vector) rows[k]`, for row-major rows as long as the vector:
-/// one product of a weighted `rows^T rows` with the vector, without forming the matrix.
+/// `out += sum over k of (constants[k] + slopes[k] * rows[k]·vector) rows[k]`, for row-major rows
+/// as long as the vector: one product of a weighted `rows^T rows` with the vector, without forming
+/// the matrix.
 ///
 /// # Panics
 /// As [`gram`].
@@ -206,7 +212,8 @@ pub fn add_weighted(rows: &[f32], vector: &[f32], constants: &[f32], slopes: &[f
     InstructionSet::chosen().add_weighted(rows, vector, constants, slopes, out);
 }
 
-/// `out = matrix * vector` for a symmetric row-major `dim x dim` matrix; returns `vector·out` and `weights·vector`.
+/// `out = matrix * vector` for a symmetric row-major `dim x dim` matrix; returns `vector·out` and
+/// `weights·vector`.
 ///
 /// # Panics
 /// If the shapes do not match.
@@ -216,8 +223,8 @@ pub fn multiply(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]
     InstructionSet::chosen().for_rows(dim).multiply(matrix, weights, vector, out)
 }
 
-/// `matrix -= reduction reduction^T`, which keeps it exactly symmetric, followed by [`multiply`] with the result, in
-/// one pass over the matrix.
+/// `matrix -= reduction reduction^T`, which keeps it exactly symmetric, followed by [`multiply`]
+/// with the result, in one pass over the matrix.
 pub fn reduce_and_multiply(
     matrix: &mut [f32],
     reduction: &[f32],
@@ -276,8 +283,8 @@ pub fn dot_double(left: &[f64], right: &[f32]) -> f64 {
     InstructionSet::chosen().dot_double(left, right)
 }
 
-/// Replaces a symmetric positive definite row-major `dim x dim` matrix by its exactly symmetric inverse. Returns
-/// `false` if it is not positive definite; its contents are then unspecified.
+/// Replaces a symmetric positive definite row-major `dim x dim` matrix by its exactly symmetric
+/// inverse. Returns `false` if it is not positive definite; its contents are then unspecified.
 ///
 /// # Panics
 /// If the matrix has another size.
@@ -287,8 +294,8 @@ pub fn invert(matrix: &mut [f64], dim: usize) -> bool {
     InstructionSet::chosen().invert(matrix, dim)
 }
 
-/// Adds `scale * row row^T` of each row, in the order of the rows, to a lower triangle stored row by row. `rows` is
-/// row-major, each of `dim` entries and [`padded`].
+/// Adds `scale * row row^T` of each row, in the order of the rows, to a lower triangle stored row
+/// by row. `rows` is row-major, each of `dim` entries and [`padded`].
 pub fn add_outers(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) {
     assert!(rows.len() == padded(dim) * scales.len(), "padded rows");
     assert!(triangle.len() == dim * (dim + 1) / 2, "a triangle with its diagonal");

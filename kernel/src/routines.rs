@@ -1,17 +1,19 @@
-//! The routines, generic over the instruction set: each is inlined into one function per instruction set.
+//! The routines, generic over the instruction set: each is inlined into one function per
+//! instruction set.
 //!
-//! Safety, for every routine: the processor has the instruction set of `S`. Shapes are asserted by the callers in
-//! `mod.rs`: matrices are row-major `dim x dim`, vectors of length `dim`.
+//! Safety, for every routine: the processor has the instruction set of `S`. Shapes are asserted by
+//! the callers in `mod.rs`: matrices are row-major `dim x dim`, vectors of length `dim`.
 
 use super::simd::Simd;
 
-/// The most registers per column block, in addition to one that overlaps the last of them: enough independent sums to
-/// hide the latency of an addition.
+/// The most registers per column block, in addition to one that overlaps the last of them: enough
+/// independent sums to hide the latency of an addition.
 const BLOCK: usize = 8;
 
-/// Calls `$routine::<S, N, PART>(…, column)` for blocks of `N` registers of columns, from left to right over `dim`
-/// columns, with `dim >= S::LANES`. If `PART` is true, the block has one more register for the last `S::LANES` columns,
-/// which overlaps its other registers: instructions that write only part of a register are slow on several processors.
+/// Calls `$routine::<S, N, PART>(…, column)` for blocks of `N` registers of columns, from left to
+/// right over `dim` columns, with `dim >= S::LANES`. If `PART` is true, the block has one more
+/// register for the last `S::LANES` columns, which overlaps its other registers: instructions that
+/// write only part of a register are slow on several processors.
 macro_rules! for_column_blocks {
     ($dim:expr, $routine:ident($($argument:expr),*)) => {
         let (full, part) = ($dim / S::LANES, $dim % S::LANES > 0);
@@ -42,8 +44,8 @@ macro_rules! for_column_blocks {
     };
 }
 
-/// `out = matrix * vector` for a symmetric matrix, as a sum of its rows: columns are processed in blocks whose sums
-/// stay in registers for all rows. Returns `vector·out` and `weights·vector`.
+/// `out = matrix * vector` for a symmetric matrix, as a sum of its rows: columns are processed in
+/// blocks whose sums stay in registers for all rows. Returns `vector·out` and `weights·vector`.
 #[inline(always)]
 pub(crate) unsafe fn multiply<S: Simd>(matrix: &[f32], weights: &[f32], vector: &[f32], out: &mut [f32]) -> [f32; 2] {
     let dim = vector.len();
@@ -75,7 +77,8 @@ unsafe fn multiply_block<S: Simd, const N: usize, const PART: bool>(
 ) {
     let dim = vector.len();
     let last = dim - S::LANES;
-    // SAFETY: `column + N * LANES <= dim` and `LANES <= dim`, so that every register lies within one row.
+    // SAFETY: `column + N * LANES <= dim` and `LANES <= dim`, so that every register lies within
+    // one row.
     unsafe {
         let mut sums = [S::splat(0.0); N];
         let mut part = S::splat(0.0);
@@ -94,8 +97,9 @@ unsafe fn multiply_block<S: Simd, const N: usize, const PART: bool>(
     }
 }
 
-/// Writes the sums of a block, and adds their products with the vector to `spread`. The sums are taken from registers:
-/// a load from `out` that spans several recent stores cannot be forwarded and would wait for all writes of the matrix.
+/// Writes the sums of a block, and adds their products with the vector to `spread`. The sums are
+/// taken from registers: a load from `out` that spans several recent stores cannot be forwarded and
+/// would wait for all writes of the matrix.
 #[inline(always)]
 unsafe fn finish_block<S: Simd, const N: usize>(
     sums: [S::Vector; N],
@@ -124,8 +128,8 @@ unsafe fn finish_block<S: Simd, const N: usize>(
 
 /// `matrix -= reduction reduction^T`, and [`multiply`] with the result, in one pass over the rows.
 ///
-/// The value subtracted from an entry is one product of two numbers, the same for its mirror image across the diagonal,
-/// so the matrix stays exactly symmetric.
+/// The value subtracted from an entry is one product of two numbers, the same for its mirror image
+/// across the diagonal, so the matrix stays exactly symmetric.
 #[inline(always)]
 pub(crate) unsafe fn reduce_and_multiply<S: Simd>(
     matrix: &mut [f32],
@@ -167,7 +171,8 @@ unsafe fn reduce_and_multiply_block<S: Simd, const N: usize, const PART: bool>(
 ) {
     let dim = vector.len();
     let last = dim - S::LANES;
-    // SAFETY: `column + N * LANES <= dim` and `LANES <= dim`, so that every register lies within one row.
+    // SAFETY: `column + N * LANES <= dim` and `LANES <= dim`, so that every register lies within
+    // one row.
     unsafe {
         let others: [S::Vector; N] =
             std::array::from_fn(|block| S::load(reduction.as_ptr().add(column + block * S::LANES)));
@@ -228,10 +233,10 @@ pub(crate) unsafe fn dots<S: Simd, const N: usize>(weights: &[f32], rows: &[&[f3
     }
 }
 
-/// `out = offset + weights·row` for every row of a table, one row at a time: memory is then read strictly forward,
-/// which suits the hardware prefetcher. Over a million rows, eight rows at a time take a third longer, because accesses
-/// alternate between distant lines; software prefetching takes as long, because it uses the buffers for outstanding
-/// lines.
+/// `out = offset + weights·row` for every row of a table, one row at a time: memory is then read
+/// strictly forward, which suits the hardware prefetcher. Over a million rows, eight rows at a time
+/// take a third longer, because accesses alternate between distant lines; software prefetching
+/// takes as long, because it uses the buffers for outstanding lines.
 #[inline(always)]
 pub(crate) unsafe fn score_rows<S: Simd>(weights: &[f32], offsets: &[f32], features: &[f32], out: &mut [f32]) {
     let rows = features.chunks_exact(weights.len());
@@ -241,8 +246,9 @@ pub(crate) unsafe fn score_rows<S: Simd>(weights: &[f32], offsets: &[f32], featu
     }
 }
 
-/// `row^T matrix row` of `N` rows for a symmetric matrix. Reads only the blocks on and above the diagonal; the others
-/// are mirror images. The order of additions in each row's sum does not depend on `N`.
+/// `row^T matrix row` of `N` rows for a symmetric matrix. Reads only the blocks on and above the
+/// diagonal; the others are mirror images. The order of additions in each row's sum does not depend
+/// on `N`.
 #[inline(always)]
 pub(crate) unsafe fn quadratics<S: Simd, const N: usize>(matrix: &[f32], rows: &[&[f32]; N], dim: usize) -> [f32; N] {
     // SAFETY: all rows have `dim` values, and the columns of a block are clipped to `dim`.

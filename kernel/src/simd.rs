@@ -2,8 +2,8 @@
 
 /// Operations of an instruction set that the routines use.
 ///
-/// Safety, for every method: the processor has the instruction set, and pointers are valid for as many values as the
-/// method reads or writes. Alignment is not required.
+/// Safety, for every method: the processor has the instruction set, and pointers are valid for as
+/// many values as the method reads or writes. Alignment is not required.
 pub(crate) trait Simd {
     type Vector: Copy;
     /// Values per register.
@@ -25,7 +25,8 @@ pub(crate) trait Simd {
     unsafe fn store_first(to: *mut f32, count: usize, vector: Self::Vector);
     /// `a + b`
     unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// `sum + a * b`; whether the product is rounded before the addition depends on the instruction set.
+    /// `sum + a * b`; whether the product is rounded before the addition depends on the instruction
+    /// set.
     unsafe fn mul_add(a: Self::Vector, b: Self::Vector, sum: Self::Vector) -> Self::Vector;
     /// `sum - a * b`, bitwise symmetric in the factors.
     unsafe fn mul_sub(a: Self::Vector, b: Self::Vector, sum: Self::Vector) -> Self::Vector;
@@ -134,7 +135,8 @@ mod x86 {
         unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - count).cast()) }
     }
 
-    // SAFETY, for the whole impl: the instructions exist and pointers are valid by the contract of the trait.
+    // SAFETY, for the whole impl: the instructions exist and pointers are valid by the contract of
+    // the trait.
     impl Simd for Avx2 {
         type Vector = __m256;
         const LANES: usize = 8;
@@ -208,8 +210,8 @@ mod x86 {
         (1_u16 << count) - 1
     }
 
-    // SAFETY, for the whole impl: the instructions exist and pointers are valid by the contract of the trait; masked
-    // lanes access no memory.
+    // SAFETY, for the whole impl: the instructions exist and pointers are valid by the contract of
+    // the trait; masked lanes access no memory.
     impl Simd for Avx512 {
         type Vector = __m512;
         const LANES: usize = 16;

@@ -1,12 +1,13 @@
-//! The routines of the solve in `f64`, generic over the instruction set: plain loops over whole cache lines, which the
-//! compiler vectorises for the instruction set.
+//! The routines of the solve in `f64`, generic over the instruction set: plain loops over whole
+//! cache lines, which the compiler vectorises for the instruction set.
 //!
-//! Measured at d = 32 to 128 on an AMD EPYC: compared to [`invert`], faer 0.24 takes 1.6 to 2.2 times as long, nalgebra
-//! 0.35 6 to 9 times. For [`add_outers`], faer takes 0.65 to 1.2 of the time, but its bits depend on the number of rows
-//! per call, so a state resumed from a snapshot would differ from a replayed one.
+//! Measured at d = 32 to 128 on an AMD EPYC: compared to [`invert`], faer 0.24 takes 1.6 to 2.2
+//! times as long, nalgebra 0.35 6 to 9 times. For [`add_outers`], faer takes 0.65 to 1.2 of the
+//! time, but its bits depend on the number of rows per call, so a state resumed from a snapshot
+//! would differ from a replayed one.
 //!
-//! Safety, for every routine: the processor has the instruction set of `S`. Shapes are asserted by the callers in
-//! `mod.rs`.
+//! Safety, for every routine: the processor has the instruction set of `S`. Shapes are asserted by
+//! the callers in `mod.rs`.
 
 use super::simd::Simd;
 use super::{ROW_MULTIPLE, padded};
@@ -14,12 +15,12 @@ use super::{ROW_MULTIPLE, padded};
 /// Columns per step: one cache line, and the widest register.
 const LINE: usize = 8;
 
-/// Pivots that [`invert`] processes together, and rows of one of its tiles: an entry is read and written once for all
-/// of them.
+/// Pivots that [`invert`] processes together, and rows of one of its tiles: an entry is read and
+/// written once for all of them.
 const PIVOTS: usize = 4;
 
-/// Rows per tile of [`add_outers`]: enough independent sums to hide the latency of an addition, few enough to stay in
-/// registers.
+/// Rows per tile of [`add_outers`]: enough independent sums to hide the latency of an addition, few
+/// enough to stay in registers.
 const TILE_ROWS: usize = 4;
 /// Columns per tile of [`add_outers`].
 const TILE_COLUMNS: usize = ROW_MULTIPLE;
@@ -57,18 +58,19 @@ struct Line([f64; LINE]);
 /// [`PIVOTS`] rows, line by line.
 type Panel = Vec<[Line; PIVOTS]>;
 
-/// Replaces a symmetric positive definite `dim x dim` matrix by its exactly symmetric inverse; returns `false` if a
-/// pivot shows that it is not positive definite. The caller guarantees its shape.
+/// Replaces a symmetric positive definite `dim x dim` matrix by its exactly symmetric inverse;
+/// returns `false` if a pivot shows that it is not positive definite. The caller guarantees its
+/// shape.
 ///
-/// Gauss-Jordan elimination as `dim` rank-one steps (the sweep operator of Beaton 1964): for a positive definite matrix
-/// it needs no pivoting and is as accurate as Cholesky's factor (Higham, "Accuracy and Stability of Numerical
-/// Algorithms", 2002, section 14.4). The steps of [`PIVOTS`] rows are applied to these rows first, and then to all
-/// others together.
+/// Gauss-Jordan elimination as `dim` rank-one steps (the sweep operator of Beaton 1964): for a
+/// positive definite matrix it needs no pivoting and is as accurate as Cholesky's factor (Higham,
+/// "Accuracy and Stability of Numerical Algorithms", 2002, section 14.4). The steps of [`PIVOTS`]
+/// rows are applied to these rows first, and then to all others together.
 #[inline(always)]
 pub(crate) unsafe fn invert<S: Simd>(matrix: &mut [f64], dim: usize) -> bool {
     let lines = dim.div_ceil(LINE);
-    // Row-major; of each row only the lines up to its diagonal entry are maintained. Padding rows have ones on the
-    // diagonal, so their steps change nothing.
+    // Row-major; of each row only the lines up to its diagonal entry are maintained. Padding rows
+    // have ones on the diagonal, so their steps change nothing.
     let mut work = vec![Line([0.0; LINE]); lines * LINE * lines];
     for (row, work) in work.chunks_exact_mut(lines).enumerate() {
         if row < dim {
@@ -105,8 +107,8 @@ pub(crate) unsafe fn invert<S: Simd>(matrix: &mut [f64], dim: usize) -> bool {
     true
 }
 
-/// Copies the complete rows from `first` on: entries that are not maintained in a row are read from the mirrored
-/// column.
+/// Copies the complete rows from `first` on: entries that are not maintained in a row are read from
+/// the mirrored column.
 #[inline(always)]
 fn read_panel(work: &[Line], panel: &mut Panel, first: usize) {
     let (lines, diagonal, start) = (panel.len(), first / LINE, first % LINE);
@@ -125,8 +127,9 @@ fn read_panel(work: &[Line], panel: &mut Panel, first: usize) {
     }
 }
 
-/// Applies the steps of the rows of `panel`, which start at row `first`, to these rows. For each step, `scaled`
-/// receives the row over the root of its pivot at that step: the step subtracts the products of two of its entries.
+/// Applies the steps of the rows of `panel`, which start at row `first`, to these rows. For each
+/// step, `scaled` receives the row over the root of its pivot at that step: the step subtracts the
+/// products of two of its entries.
 #[inline(always)]
 fn sweep_panel<S: Simd>(panel: &mut Panel, scaled: &mut Panel, first: usize) -> bool {
     let (diagonal, start) = (first / LINE, first % LINE);
@@ -155,7 +158,8 @@ fn sweep_panel<S: Simd>(panel: &mut Panel, scaled: &mut Panel, first: usize) -> 
     true
 }
 
-/// Applies the steps of `scaled` to [`PIVOTS`] rows from `first` on, in the lines that are maintained.
+/// Applies the steps of `scaled` to [`PIVOTS`] rows from `first` on, in the lines that are
+/// maintained.
 #[inline(always)]
 fn subtract<S: Simd>(rows: &mut [Line], scaled: &Panel, first: usize) {
     let (lines, diagonal, start) = (scaled.len(), first / LINE, first % LINE);
@@ -195,8 +199,8 @@ fn write_panel(work: &mut [Line], panel: &Panel, first: usize) {
     }
 }
 
-/// Adds `scale * row row^T` of each row to a lower triangle stored row by row, in the order of the rows. `rows` is
-/// row-major, each padded to whole tiles.
+/// Adds `scale * row row^T` of each row to a lower triangle stored row by row, in the order of the
+/// rows. `rows` is row-major, each padded to whole tiles.
 #[inline(always)]
 pub(crate) unsafe fn add_outers<S: Simd>(triangle: &mut [f64], rows: &[f64], scales: &[f64], dim: usize) {
     let stride = padded(dim);

@@ -3,7 +3,8 @@ use super::{InstructionSet, ROWS};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Rounding of a sum of `dim` products, relative to the sum of their magnitudes, which here are below 1 each.
+/// Rounding of a sum of `dim` products, relative to the sum of their magnitudes, which here are
+/// below 1 each.
 fn tolerance(dim: usize) -> f32 {
     2.0 * dim as f32 * f32::EPSILON
 }
@@ -201,7 +202,8 @@ fn every_instruction_set_finds_the_same_rows_of_a_block() {
     for groups in [1, 2, 13, 128] {
         let columns = groups * GROUP;
         for extreme in [false, true] {
-            // With the largest codes and entries, the case in which 16-bit sums would overflow first.
+            // With the largest codes and entries, the case in which 16-bit sums would overflow
+            // first.
             let mut entry = || if extreme { QUERY_MAX } else { rng.random_range(-QUERY_MAX..=QUERY_MAX) };
             let query: Vec<i8> = (0..columns).map(|_| entry()).collect();
             let mut code = || if extreme { u8::MAX } else { rng.random_range(0..=u8::MAX) };

@@ -1,16 +1,17 @@
-//! The routines of training, generic over the instruction set, on rows padded with zeros to whole registers.
+//! The routines of training, generic over the instruction set, on rows padded with zeros to whole
+//! registers.
 //!
-//! Measured at d = 32 to 128 on an AMD EPYC: gemm 0.19 and faer 0.24 take 1.4 to 3.4 times as long, nalgebra 0.35 2.6
-//! to 5 times.
+//! Measured at d = 32 to 128 on an AMD EPYC: gemm 0.19 and faer 0.24 take 1.4 to 3.4 times as long,
+//! nalgebra 0.35 2.6 to 5 times.
 //!
-//! Safety, for every routine: the processor has the instruction set of `S`, and `stride` is a multiple of
-//! [`ROW_MULTIPLE`](super::ROW_MULTIPLE), which is a multiple of every `S::LANES`. Shapes are asserted by the callers
-//! in `mod.rs`.
+//! Safety, for every routine: the processor has the instruction set of `S`, and `stride` is a
+//! multiple of [`ROW_MULTIPLE`](super::ROW_MULTIPLE), which is a multiple of every `S::LANES`.
+//! Shapes are asserted by the callers in `mod.rs`.
 
 use super::simd::Simd;
 
-/// Rows per tile of [`gram`]. With one register of columns that is enough independent sums to hide the latency of an
-/// addition, and each value of the other factor is read once for all of them.
+/// Rows per tile of [`gram`]. With one register of columns that is enough independent sums to hide
+/// the latency of an addition, and each value of the other factor is read once for all of them.
 const TILE: usize = 8;
 
 /// `sums = rows^T rows`: writes the tiles on and above the diagonal; leaves the others unchanged.
@@ -21,8 +22,8 @@ pub(crate) unsafe fn gram<S: Simd>(rows: &[f32], sums: &mut [f32], stride: usize
     while column < stride {
         let mut first = 0;
         while first < column + S::LANES {
-            // SAFETY: `column + LANES <= stride`, and `first + TILE <= stride` because both are multiples of `TILE` that
-            // begin below it.
+            // SAFETY: `column + LANES <= stride`, and `first + TILE <= stride` because both are
+            // multiples of `TILE` that begin below it.
             unsafe {
                 let mut tile = [S::splat(0.0); TILE];
                 let mut row = rows.as_ptr();

@@ -1,7 +1,9 @@
-//! Paired comparison of two versions on the same observations: the difference of their losses and its standard error.
+//! Paired comparison of two versions on the same observations: the difference of their losses and
+//! its standard error.
 //!
-//! The difference is taken per observation, so observations that are hard for both versions cancel out. Correlated
-//! observations, such as those of one user, count as one draw in the standard error.
+//! The difference is taken per observation, so observations that are hard for both versions cancel
+//! out. Correlated observations, such as those of one user, count as one draw in the standard
+//! error.
 
 use celeris_model::{PREDICTION_LOSS_MAX, VersionId};
 use serde::{Deserialize, Serialize};
@@ -26,8 +28,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether the candidate misses the margin by more than `errors` standard errors. True if the candidate's loss is
-    /// not finite; false if there are too few draws for a standard error.
+    /// Whether the candidate misses the margin by more than `errors` standard errors. True if the
+    /// candidate's loss is not finite; false if there are too few draws for a standard error.
     #[must_use]
     pub fn misses(&self, margin: f64, errors: f64) -> bool {
         match (self.candidate, self.incumbent, self.standard_error) {
@@ -56,7 +58,8 @@ pub(crate) struct Paired {
     observations: u64,
     candidate: Side,
     incumbent: Side,
-    /// Per draw (a set of correlated observations): number of observations and sum of the differences.
+    /// Per draw (a set of correlated observations): number of observations and sum of the
+    /// differences.
     draws: Vec<(u64, f64)>,
 }
 
@@ -117,8 +120,8 @@ impl Paired {
         })
     }
 
-    /// Standard error of the difference. For a difference of square roots it is the first-order approximation, where
-    /// `both` is their sum.
+    /// Standard error of the difference. For a difference of square roots it is the first-order
+    /// approximation, where `both` is their sum.
     fn standard_error(&self, metric: Metric, both: f64) -> Option<f64> {
         let count = self.observations as f64;
         let mean = (self.candidate.sum - self.incumbent.sum) / count;
@@ -150,7 +153,8 @@ mod tests {
     }
 
     proptest! {
-        /// A comparison survives a round trip through JSON for any losses: no field is `NaN` or infinite.
+        /// A comparison survives a round trip through JSON for any losses: no field is `NaN` or
+        /// infinite.
         #[test]
         fn every_comparison_can_be_read_back(
             draws in prop::collection::vec(prop::collection::vec((loss(), loss()), 0..4), 0..6),

@@ -10,7 +10,8 @@ use crate::registry::{
     ModelRecord, SelectionRecord, VersionRecord, models_key, selections_key, versions_dir, versions_key,
 };
 
-/// Reads all models, versions and selections of a store. Documents that cannot be read are left out and listed.
+/// Reads all models, versions and selections of a store. Documents that cannot be read are left out
+/// and listed.
 ///
 /// # Errors
 /// `Storage`.
@@ -47,7 +48,8 @@ fn row(model: &ModelRecord, version: VersionRecord) -> VersionRow {
     }
 }
 
-/// Returns the readable documents under a prefix, and appends the errors of the others to `unreadable`.
+/// Returns the readable documents under a prefix, and appends the errors of the others to
+/// `unreadable`.
 fn readable<T: DeserializeOwned>(
     storage: &Storage,
     prefix: &RegistryKey,

@@ -13,9 +13,10 @@
 //! decisions          default rewards and expiry of decisions, over the registry
 //! ```
 //!
-//! The registry in storage is authoritative: a version exists once the registry names it, and a switch of versions is
-//! one atomic write followed by a pointer swap in the predictor. Retraining runs in a child process on a snapshot of
-//! the log while serving continues; a version directory is activated only after it was read back completely.
+//! The registry in storage is authoritative: a version exists once the registry names it, and a
+//! switch of versions is one atomic write followed by a pointer swap in the predictor. Retraining
+//! runs in a child process on a snapshot of the log while serving continues; a version directory is
+//! activated only after it was read back completely.
 //!
 //! This crate is not a server and contains no training algorithms.
 

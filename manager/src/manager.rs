@@ -23,8 +23,8 @@ use crate::triggers::AutomaticRetraining;
 /// Loss events processed under one lock.
 const LOSSES_AT_ONCE: usize = 256;
 
-/// Wait after the queue of loss events is drained. Waking up for each event would slow down the requests that send
-/// them.
+/// Wait after the queue of loss events is drained. Waking up for each event would slow down the
+/// requests that send them.
 const LOSSES_GATHER_FOR: Duration = Duration::from_millis(10);
 
 /// Interval of the trigger checks.
@@ -35,8 +35,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub struct ManagerOptions {
     /// Maximum number of models on this node.
     pub models_max: usize,
-    /// Program that trains and supervises trainers: called as `PROGRAM train --job FILE`, and with the commands of
-    /// `celeris_sandbox`.
+    /// Program that trains and supervises trainers: called as `PROGRAM train --job FILE`, and with
+    /// the commands of `celeris_sandbox`.
     pub trainer: PathBuf,
     /// Additional trainers and resource limits.
     pub training: TrainingOptions,
@@ -44,7 +44,8 @@ pub struct ManagerOptions {
     pub import_dir: Option<PathBuf>,
 }
 
-/// The components that manage the life cycle of all models of a node. Each uses only those before it.
+/// The components that manage the life cycle of all models of a node. Each uses only those before
+/// it.
 pub struct Manager {
     predictor: Arc<Predictor>,
     registry: Arc<Registry>,
@@ -58,8 +59,9 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Opens the registry: loads the active version of every model into the predictor, and cleans up unfinished
-    /// operations of a stopped node. A model that cannot be read is out of service ([`Registry::unavailable`]).
+    /// Opens the registry: loads the active version of every model into the predictor, and cleans
+    /// up unfinished operations of a stopped node. A model that cannot be read is out of service
+    /// ([`Registry::unavailable`]).
     ///
     /// # Errors
     /// `Storage`, or `Io` if the folder of jobs cannot be removed.
@@ -174,7 +176,8 @@ impl Manager {
                 }
                 _ = looks.tick() => {
                     match self.monitoring.keep() {
-                        // The node is stopping. The next process that opens the store reads the losses from the log.
+                        // The node is stopping. The next process that opens the store reads the
+                        // losses from the log.
                         Ok(()) | Err(StorageError::Closed) => {}
                         Err(error) => {
                             tracing::warn!(%error, "could not write the baseline loss of a version; retrying");
@@ -190,11 +193,12 @@ impl Manager {
         }
     }
 
-    /// Creates a model that serves at once, from an untrained version: users start with zero weights and learn from
-    /// their first observation on.
+    /// Creates a model that serves at once, from an untrained version: users start with zero
+    /// weights and learn from their first observation on.
     ///
     /// # Errors
-    /// `ModelExists`, `TooManyModels`, `Dim`, `Storage`, or `Features` if the version cannot be written.
+    /// `ModelExists`, `TooManyModels`, `Dim`, `Storage`, or `Features` if the version cannot be
+    /// written.
     pub fn create(&self, config: ModelConfig) -> Result<ModelRecord, ManagerError> {
         config.check()?;
         config.trainer.check(&config.trainer.engine, self.training.options())?;
@@ -238,7 +242,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Changes settings of a model: `change` is applied to a copy, which is checked, written and audited.
+    /// Changes settings of a model: `change` is applied to a copy, which is checked, written and
+    /// audited.
     ///
     /// # Errors
     /// `UnknownModel`, an error of `change` or of a check, or `Storage`; nothing is changed then.
@@ -273,8 +278,9 @@ impl Manager {
         Ok(record)
     }
 
-    /// Deletes a model, in service or not, with its versions, features and decisions. The observations of its stream
-    /// stay: other models may learn from them, and a model created later on the stream starts from them.
+    /// Deletes a model, in service or not, with its versions, features and decisions. The
+    /// observations of its stream stay: other models may learn from them, and a model created later
+    /// on the stream starts from them.
     ///
     /// # Errors
     /// `UnknownModel`, `JobRunning`, `IsArm` or `Storage`.
@@ -288,8 +294,9 @@ impl Manager {
         self.registry.finish_deletion((model, id))
     }
 
-    /// Removes a user who was erased from a stream by the event of this epoch from the monitors, which also drop later
-    /// loss events for the user's observations before it. Restarts trainings that have read the user's events.
+    /// Removes a user who was erased from a stream by the event of this epoch from the monitors,
+    /// which also drop later loss events for the user's observations before it. Restarts trainings
+    /// that have read the user's events.
     pub fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
         self.training.readings().note_erasure();
         self.monitoring.forget_user(stream, user, erased);

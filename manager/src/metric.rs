@@ -25,7 +25,8 @@ impl Metric {
         }
     }
 
-    /// The metric for comparing versions on histories, where the observed item can be ranked among other items.
+    /// The metric for comparing versions on histories, where the observed item can be ranked among
+    /// other items.
     #[must_use]
     pub fn of_replay(loss: Loss) -> Self {
         match loss {

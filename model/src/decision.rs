@@ -1,5 +1,5 @@
-//! The decision record that every ranking leaves, so that it can be explained, replayed and learnt from, and the facts
-//! that are copied into the observation attributed to it.
+//! The decision record that every ranking leaves, so that it can be explained, replayed and learnt
+//! from, and the facts that are copied into the observation attributed to it.
 
 use std::fmt;
 
@@ -17,17 +17,19 @@ pub struct ShownSlot {
     pub score: f32,
     /// The standard error of the score.
     pub std_error: f32,
-    /// The probability of this item in this slot, given the slots above it; `None` if not computed yet.
+    /// The probability of this item in this slot, given the slots above it; `None` if not computed
+    /// yet.
     pub propensity: Option<f32>,
-    /// The standard error of the propensity if it is an estimate; `None` if it has a closed form or is not known.
+    /// The standard error of the propensity if it is an estimate; `None` if it has a closed form or
+    /// is not known.
     pub propensity_std_error: Option<f32>,
-    /// Whether a greedy ranking would not contain the item: at least as many candidates as there are slots score
-    /// higher.
+    /// Whether a greedy ranking would not contain the item: at least as many candidates as there
+    /// are slots score higher.
     pub explored: bool,
 }
 
-/// `xxh3_128` over the `xxh3_64` of each candidate's id, little-endian, in the order in which the policy received the
-/// candidates. Both with seed 0.
+/// `xxh3_128` over the `xxh3_64` of each candidate's id, little-endian, in the order in which the
+/// policy received the candidates. Both with seed 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CandidateDigest(pub u128);
@@ -91,8 +93,9 @@ impl RecordedCandidates {
     }
 }
 
-/// `xxh3_64` of the policy's inputs for all candidates: the scores, and the offset and features of each item outside
-/// the version's table, since these may change. Equal digests mean equal inputs, given the same user state.
+/// `xxh3_64` of the policy's inputs for all candidates: the scores, and the offset and features of
+/// each item outside the version's table, since these may change. Equal digests mean equal inputs,
+/// given the same user state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InputsDigest(pub u64);
@@ -108,12 +111,13 @@ impl InputsDigest {
     }
 }
 
-/// Number of hexadecimal digits of a decision id that encode its time, before and after the first dash.
+/// Number of hexadecimal digits of a decision id that encode its time, before and after the first
+/// dash.
 const TIME_DIGITS: (usize, usize) = (8, 4);
 
 impl DecisionId {
-    /// The time of the ranking: decision ids are UUIDs of version 7, which begin with the milliseconds since 1970.
-    /// `None` if the text is not such a UUID.
+    /// The time of the ranking: decision ids are UUIDs of version 7, which begin with the
+    /// milliseconds since 1970. `None` if the text is not such a UUID.
     #[must_use]
     pub fn made_at(&self) -> Option<Timestamp> {
         let (high, rest) = self.as_str().split_once('-')?;
@@ -126,7 +130,8 @@ impl DecisionId {
         Some(Timestamp(i64::try_from(millis).ok()?))
     }
 
-    /// Sorts before the ids of all rankings made at `time` or later, and after those of all earlier ones.
+    /// Sorts before the ids of all rankings made at `time` or later, and after those of all earlier
+    /// ones.
     #[must_use]
     pub fn first_at(time: Timestamp) -> Self {
         let millis = u64::try_from(time.0).unwrap_or(0).min((1 << 48) - 1);
@@ -164,13 +169,14 @@ pub struct Decision {
     pub timestamp: Timestamp,
     /// The seed of the policy's random generator.
     pub seed: u64,
-    /// Whether the caller chose the seed. The propensities are then those of a draw that was not random: they are
-    /// neither copied to [`DecisionFacts`] nor used in any estimate.
+    /// Whether the caller chose the seed. The propensities are then those of a draw that was not
+    /// random: they are neither copied to [`DecisionFacts`] nor used in any estimate.
     pub seed_given: bool,
     /// The policy with its parameters, as JSON.
     pub policy: String,
-    /// The share of such rankings that are drawn uniformly for the validation pool; `None` if the request named its
-    /// policy, which was then always used. Together with the seed it reproduces the ranking.
+    /// The share of such rankings that are drawn uniformly for the validation pool; `None` if the
+    /// request named its policy, which was then always used. Together with the seed it reproduces
+    /// the ranking.
     pub pool_share: Option<f64>,
     /// Whether this ranking was drawn for the pool.
     pub pool: bool,
@@ -185,7 +191,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The model whose version scored the candidates; the selection itself if all its arms were combined.
+    /// The model whose version scored the candidates; the selection itself if all its arms were
+    /// combined.
     #[must_use]
     pub fn scored_by(&self) -> &ModelName {
         self.selection.as_ref().and_then(|selection| selection.arm.as_ref()).unwrap_or(&self.model)
@@ -235,11 +242,11 @@ impl Joined {
     }
 }
 
-/// The facts of the decision to which an observation is attributed, copied into its record so that learners need to
-/// read the log only.
+/// The facts of the decision to which an observation is attributed, copied into its record so that
+/// learners need to read the log only.
 ///
-/// Slot, propensity, pool and selection are those of the rewarded slot. They are empty if the observation is not the
-/// reward of any slot.
+/// Slot, propensity, pool and selection are those of the rewarded slot. They are empty if the
+/// observation is not the reward of any slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DecisionFacts {
     pub id: DecisionId,
@@ -262,8 +269,9 @@ impl DecisionFacts {
         Self { id, joined, slot: None, propensity: None, pool: false, selection: None }
     }
 
-    /// The facts for the reward of a slot. If the caller of the ranking chose its seed, nothing was drawn at random:
-    /// propensity, pool and selection are then empty, so that no learner uses them as weights.
+    /// The facts for the reward of a slot. If the caller of the ranking chose its seed, nothing was
+    /// drawn at random: propensity, pool and selection are then empty, so that no learner uses them
+    /// as weights.
     ///
     /// The caller guarantees that the decision has the slot.
     #[must_use]

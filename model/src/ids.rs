@@ -68,7 +68,8 @@ macro_rules! text_id {
                 &self.0
             }
 
-            /// Bytes on the heap: 0 if the text is short enough to be stored inline. Clones share them.
+            /// Bytes on the heap: 0 if the text is short enough to be stored inline. Clones share
+            /// them.
             #[must_use]
             pub fn heap_bytes(&self) -> usize {
                 if self.0.is_inline() { 0 } else { HEADER_BYTES + self.0.len() }
@@ -163,7 +164,8 @@ text_id!(
     DecisionId, "decision_id", check_id
 );
 text_id!(
-    /// The name of a stream: the log to which observations and items belong; several models may learn from one stream.
+    /// The name of a stream: the log to which observations and items belong; several models may
+    /// learn from one stream.
     StreamName, "stream", check_name
 );
 text_id!(
@@ -171,8 +173,8 @@ text_id!(
     ModelName, "model", check_name
 );
 
-/// Prefixes of the observation ids that only a node assigns: a record's position in the log, and the default reward of
-/// a slot. Clients may refer to such observations but not assign such ids.
+/// Prefixes of the observation ids that only a node assigns: a record's position in the log, and
+/// the default reward of a slot. Clients may refer to such observations but not assign such ids.
 const RESERVED_PREFIXES: [&str; 2] = [SERVER_ID_PREFIX, DEFAULT_REWARD_PREFIX];
 
 /// Prefix of the ids that a node assigns to observations without one.
@@ -227,11 +229,13 @@ macro_rules! counter {
 }
 
 counter!(
-    /// A record's position in its partition of a stream, counted from 1; 0 means "before the first".
+    /// A record's position in its partition of a stream, counted from 1; 0 means "before the
+    /// first".
     Sequence
 );
 counter!(
-    /// The count of one user's log events. Never decreases, never reused, independent of model versions.
+    /// The count of one user's log events. Never decreases, never reused, independent of model
+    /// versions.
     UserEpoch
 );
 counter!(
@@ -239,8 +243,9 @@ counter!(
     VersionId
 );
 counter!(
-    /// The identity of a model or a selection, assigned at creation and never reused: a model that is deleted and
-    /// created again under the same name gets another one. Counted from 1 within a store.
+    /// The identity of a model or a selection, assigned at creation and never reused: a model that
+    /// is deleted and created again under the same name gets another one. Counted from 1 within a
+    /// store.
     ModelId
 );
 

@@ -1,18 +1,19 @@
 //! The contribution of each observation to a score.
 //!
-//! A user's weights are linear in the labels: `w = w0 + A^-1 sum_j residual_j x_j`, where the *residual* of an
-//! observation is its weight times the difference between its label and the prediction of the prior, `weight_j (y_j -
-//! offset_j - x_j·w0)`. The score of an item is therefore a sum with one term for each observation, `offset + w0·f +
-//! sum_j f^T A^-1 x_j residual_j`.
+//! A user's weights are linear in the labels: `w = w0 + A^-1 sum_j residual_j x_j`, where the
+//! *residual* of an observation is its weight times the difference between its label and the
+//! prediction of the prior, `weight_j (y_j - offset_j - x_j·w0)`. The score of an item is therefore
+//! a sum with one term for each observation, `offset + w0·f + sum_j f^T A^-1 x_j residual_j`.
 //!
-//! Under squared and implicit loss that is the posterior itself; with a half-life, the weights are the decayed ones.
-//! Under logistic loss it is the Gaussian approximation that the state holds (Laplace's): the residual of a click is
-//! `weight (slope + curvature x·(w' - w0))`, its working response at the point `w'` around which it was added to the
-//! state: the mode of its block, or after a checkpoint the mode at which its own step ended. The sum is then exact too;
-//! the approximations are the state itself, and that the residual does not depend on the other clicks.
+//! Under squared and implicit loss that is the posterior itself; with a half-life, the weights are
+//! the decayed ones. Under logistic loss it is the Gaussian approximation that the state holds
+//! (Laplace's): the residual of a click is `weight (slope + curvature x·(w' - w0))`, its working
+//! response at the point `w'` around which it was added to the state: the mode of its block, or
+//! after a checkpoint the mode at which its own step ended. The sum is then exact too; the
+//! approximations are the state itself, and that the residual does not depend on the other clicks.
 //!
-//! `A` holds every observation, so a term is an observation's share of the score given all others. It is not the change
-//! of the score without that observation: `A` would change too.
+//! `A` holds every observation, so a term is an observation's share of the score given all others.
+//! It is not the change of the score without that observation: `A` would change too.
 
 use crate::error::ModelError;
 use crate::linear::dot;
@@ -26,18 +27,18 @@ use crate::time::Timestamp;
 pub struct Influence {
     /// The score of a user without observations: `offset + w0·f`.
     pub prior: f64,
-    /// The contribution of each example, in the order of the history. Together with `prior` they sum to the score, up
-    /// to the rounding of the state.
+    /// The contribution of each example, in the order of the history. Together with `prior` they
+    /// sum to the score, up to the rounding of the state.
     pub contributions: Vec<f64>,
 }
 
 impl UserModel {
-    /// Decomposes the score of an item with this `offset` and these `features` into contributions of the examples of
-    /// `history`.
+    /// Decomposes the score of an item with this `offset` and these `features` into contributions
+    /// of the examples of `history`.
     ///
-    /// The caller guarantees that `history` holds the examples that this state has absorbed under `learning`, and that
-    /// all features have `dim` entries. Takes `O(n dim)` for `n` examples, and under logistic loss as long as
-    /// rebuilding the state.
+    /// The caller guarantees that `history` holds the examples that this state has absorbed under
+    /// `learning`, and that all features have `dim` entries. Takes `O(n dim)` for `n` examples, and
+    /// under logistic loss as long as rebuilding the state.
     ///
     /// # Errors
     /// As [`UserModel::absorb`].
@@ -80,7 +81,8 @@ fn gaussian_residuals<H: History + ?Sized>(learning: &Learning, history: &H, obs
     (0..observations).map(residual).collect()
 }
 
-/// Residuals under logistic loss, found by rebuilding the state and taking each example's residual when it is added.
+/// Residuals under logistic loss, found by rebuilding the state and taking each example's residual
+/// when it is added.
 fn logistic_residuals<H: History + ?Sized>(
     learning: &Learning,
     history: &H,
@@ -106,7 +108,8 @@ fn logistic_residuals<H: History + ?Sized>(
     Ok(residuals)
 }
 
-/// Decays residuals, each from the latest time when it was added to the sums to the latest time of all.
+/// Decays residuals, each from the latest time when it was added to the sums to the latest time of
+/// all.
 fn fade<H: History + ?Sized>(learning: &Learning, history: &H, residuals: &mut [f64]) {
     let mut latest = None;
     let entered: Vec<Timestamp> = (0..residuals.len() as u64)

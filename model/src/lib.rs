@@ -1,13 +1,15 @@
-//! The core types of Celeris: ids, observations and their log records, the Gaussian prior, and [`UserModel`], the
-//! online regression of one user's weights.
+//! The core types of Celeris: ids, observations and their log records, the Gaussian prior, and
+//! [`UserModel`], the online regression of one user's weights.
 //!
-//! This crate does no I/O, holds no lock, reads no clock and does not depend on serving. Everything here is a value or
-//! a pure function, so that live, rebuilt and replayed states can be compared bit for bit.
+//! This crate does no I/O, holds no lock, reads no clock and does not depend on serving. Everything
+//! here is a value or a pure function, so that live, rebuilt and replayed states can be compared
+//! bit for bit.
 //!
-//! Modules: [`ids`] has the newtypes, [`observation`] the observations of clients and the records of the log,
-//! [`decision`] rankings and the attribution of rewards, [`posterior`] the regression: the prior of a new user, losses
-//! and half-lives, implicit feedback, the online regression, and the rule that makes its bits reproducible;
-//! [`influence`] the contributions of observations to a score. The inner loops are in `celeris-kernel`.
+//! Modules: [`ids`] has the newtypes, [`observation`] the observations of clients and the records
+//! of the log, [`decision`] rankings and the attribution of rewards, [`posterior`] the regression:
+//! the prior of a new user, losses and half-lives, implicit feedback, the online regression, and
+//! the rule that makes its bits reproducible; [`influence`] the contributions of observations to a
+//! score. The inner loops are in `celeris-kernel`.
 
 pub mod decision;
 pub mod error;

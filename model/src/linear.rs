@@ -55,7 +55,8 @@ impl Real for f64 {
     }
 }
 
-/// Independent partial sums of [`dot`]: enough to fill the widest vector unit, few enough to stay in registers.
+/// Independent partial sums of [`dot`]: enough to fill the widest vector unit, few enough to stay
+/// in registers.
 const LANES: usize = 16;
 
 /// Inner product of a state vector with `f32` features.
@@ -100,18 +101,18 @@ pub fn cholesky(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, Dyn>> {
     Cholesky::new(DMatrix::from_row_slice(dim, dim, matrix))
 }
 
-/// Shares by which a diagonal is raised, tried in order, if rounding has made a matrix indefinite. The first is far
-/// enough above the rounding of sums that the result is good to four digits.
+/// Shares by which a diagonal is raised, tried in order, if rounding has made a matrix indefinite.
+/// The first is far enough above the rounding of sums that the result is good to four digits.
 pub const RAISES: [f64; 3] = [1e-10, 1e-7, 1e-4];
 
-/// Maximum of the product of a diagonal entry and the corresponding entry of the inverse. Beyond it, all but four of
-/// the sixteen digits of the entry are determined by other coordinates.
+/// Maximum of the product of a diagonal entry and the corresponding entry of the inverse. Beyond
+/// it, all but four of the sixteen digits of the entry are determined by other coordinates.
 pub const DETERMINED_MAX: f64 = 1e12;
 
-/// [`cholesky`] of the sum of a positive definite matrix and squares, or of the inverse of such a sum. If rounding has
-/// made it indefinite, every entry of the diagonal is multiplied by 1 + share, for the smallest share in [`RAISES`]
-/// that works: a relative change, so that the result does not depend on the scale of a coordinate. `None` if no share
-/// works or an entry is not finite.
+/// [`cholesky`] of the sum of a positive definite matrix and squares, or of the inverse of such a
+/// sum. If rounding has made it indefinite, every entry of the diagonal is multiplied by 1 + share,
+/// for the smallest share in [`RAISES`] that works: a relative change, so that the result does not
+/// depend on the scale of a coordinate. `None` if no share works or an entry is not finite.
 #[must_use]
 pub fn cholesky_of_squares(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, Dyn>> {
     let raised = |share: f64| {
@@ -125,8 +126,8 @@ pub fn cholesky_of_squares(matrix: &[f64], dim: usize) -> Option<Cholesky<f64, D
     cholesky(matrix, dim).or_else(|| RAISES.into_iter().find_map(raised))
 }
 
-/// The exactly symmetric inverse of a matrix as for [`cholesky_of_squares`]; `matrix` builds the matrix and may be
-/// called several times.
+/// The exactly symmetric inverse of a matrix as for [`cholesky_of_squares`]; `matrix` builds the
+/// matrix and may be called several times.
 #[must_use]
 pub fn inverse_of_squares(dim: usize, matrix: impl Fn() -> Vec<f64>) -> Option<Vec<f64>> {
     let mut inverse = matrix();
@@ -142,8 +143,9 @@ pub fn inverse_of_squares(dim: usize, matrix: impl Fn() -> Vec<f64>) -> Option<V
     })
 }
 
-/// Whether every coordinate has kept significant digits through the inversion: no entry on the diagonal of `inverse`
-/// times the entry of `diagonal` of the original matrix exceeds `max`. False for NaN.
+/// Whether every coordinate has kept significant digits through the inversion: no entry on the
+/// diagonal of `inverse` times the entry of `diagonal` of the original matrix exceeds `max`. False
+/// for NaN.
 #[must_use]
 pub fn is_determined(diagonal: &[f64], inverse: &[f64], max: f64) -> bool {
     inverse.iter().step_by(diagonal.len() + 1).zip(diagonal).all(|(inverse, entry)| inverse * entry <= max)
@@ -154,12 +156,12 @@ pub fn raise(matrix: &mut [f64], dim: usize, share: f64) {
     matrix.iter_mut().step_by(dim + 1).for_each(|entry| *entry *= 1.0 + share);
 }
 
-/// Maximum iterations of the eigenvalue algorithm; it needs a few per dimension, far fewer than this at the largest
-/// dimensions.
+/// Maximum iterations of the eigenvalue algorithm; it needs a few per dimension, far fewer than
+/// this at the largest dimensions.
 const EIGEN_STEPS_MAX: usize = 100_000;
 
-/// The eigenvalues and eigenvectors of a symmetric matrix; `None` if an entry is not finite, in which case the
-/// iteration would not converge.
+/// The eigenvalues and eigenvectors of a symmetric matrix; `None` if an entry is not finite, in
+/// which case the iteration would not converge.
 #[must_use]
 pub fn symmetric_eigen(matrix: DMatrix<f64>) -> Option<SymmetricEigen<f64, Dyn>> {
     let largest = matrix.amax();
@@ -173,7 +175,8 @@ pub fn symmetric_eigen(matrix: DMatrix<f64>) -> Option<SymmetricEigen<f64, Dyn>>
     Some(eigen)
 }
 
-/// The largest absolute row sum of a symmetric row-major matrix: an upper bound of the magnitude of its eigenvalues.
+/// The largest absolute row sum of a symmetric row-major matrix: an upper bound of the magnitude of
+/// its eigenvalues.
 #[must_use]
 pub fn norm_inf(matrix: &[f64], dim: usize) -> f64 {
     // Column sums, equal to row sums by symmetry; they vectorise without reordering additions.

@@ -7,15 +7,15 @@ use crate::error::ModelError;
 use crate::ids::{DecisionId, ItemId, ModelId, ObservationId, Sequence, UserEpoch, UserId, VersionId};
 use crate::time::Timestamp;
 
-/// The largest magnitude of a label: far beyond any rating or count, and small enough that sums of squares over a
-/// long history stay exact enough in `f64` and finite in `f32`.
+/// The largest magnitude of a label: far beyond any rating or count, and small enough that sums of
+/// squares over a long history stay exact enough in `f64` and finite in `f32`.
 pub const LABEL_ABS_MAX: f32 = 1e6;
 
 /// The largest weight of one observation.
 pub const WEIGHT_MAX: f32 = 1e6;
 
-/// The earliest time of an event: the beginning of the year 0, the first time that RFC 3339 can express. It keeps ages
-/// of events and their sums far from overflowing 64 bits.
+/// The earliest time of an event: the beginning of the year 0, the first time that RFC 3339 can
+/// express. It keeps ages of events and their sums far from overflowing 64 bits.
 pub const EARLIEST: Timestamp = Timestamp(-62_167_219_200_000);
 
 /// One labelled event: `user` gave `item` the `label`.
@@ -38,11 +38,12 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Checks the numbers and the time, which may not be later than `latest`: with a half-life, an event in the far
-    /// future would reduce the weight of everything before it to nothing.
+    /// Checks the numbers and the time, which may not be later than `latest`: with a half-life, an
+    /// event in the far future would reduce the weight of everything before it to nothing.
     ///
     /// # Errors
-    /// [`ModelError::NonFinite`], [`ModelError::OutOfRange`] or [`ModelError::Time`], naming the field.
+    /// [`ModelError::NonFinite`], [`ModelError::OutOfRange`] or [`ModelError::Time`], naming the
+    /// field.
     pub fn validate(&self, latest: Timestamp) -> Result<(), ModelError> {
         check_label(self.label)?;
         if let Some(received) = self.timestamp.filter(|time| !(EARLIEST..=latest).contains(time)) {
@@ -117,14 +118,15 @@ pub struct Record {
     pub feedback: Option<String>,
     /// Time of the event.
     pub timestamp: Timestamp,
-    /// The client's id. If the client gave none, the record is identified by its position in the log.
+    /// The client's id. If the client gave none, the record is identified by its position in the
+    /// log.
     pub observation_id: Option<ObservationId>,
     /// The decision to which it is attributed.
     pub decision: Option<DecisionFacts>,
     /// The prediction of each model of the stream.
     pub predictions: Vec<Prediction>,
-    /// The earlier records of the same partition to which a correction, retraction or erasure applies, ascending; empty
-    /// for an observation.
+    /// The earlier records of the same partition to which a correction, retraction or erasure
+    /// applies, ascending; empty for an observation.
     pub targets: Vec<Sequence>,
 }
 

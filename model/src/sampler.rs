@@ -3,7 +3,8 @@
 use crate::error::ModelError;
 use crate::linear::cholesky_of_squares;
 
-/// Draws weights from a user's posterior, `w + sigma L z` with `A^-1 = L L^T` and standard normal `z`.
+/// Draws weights from a user's posterior, `w + sigma L z` with `A^-1 = L L^T` and standard normal
+/// `z`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampler {
     /// Length `dim`.
@@ -23,7 +24,8 @@ impl Sampler {
         Ok(Self { weights: mean.clone(), mean, factor })
     }
 
-    /// Draws weights, length `dim`, in O(dim^2) and without allocation; calls `standard_normal` `dim` times.
+    /// Draws weights, length `dim`, in O(dim^2) and without allocation; calls `standard_normal`
+    /// `dim` times.
     pub fn draw(&mut self, mut standard_normal: impl FnMut() -> f64) -> &[f64] {
         let dim = self.mean.len();
         self.weights.copy_from_slice(&self.mean);

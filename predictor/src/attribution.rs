@@ -1,9 +1,10 @@
 //! Attribution of rewards to decisions.
 //!
-//! An observation that names a decision is checked against it: whether the user matches, whether the decision showed
-//! the item, and whether that slot already has a reward. The result is stored in the observation's record, so that
-//! learners need only the log. The set of rewarded slots is itself a view of the log: kept in memory for the latest
-//! decisions, and read from the user's history for others.
+//! An observation that names a decision is checked against it: whether the user matches, whether
+//! the decision showed the item, and whether that slot already has a reward. The result is stored
+//! in the observation's record, so that learners need only the log. The set of rewarded slots is
+//! itself a view of the log: kept in memory for the latest decisions, and read from the user's
+//! history for others.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use crate::error::PredictorError;
 use crate::models::Models;
 use crate::users::UserKey;
 
-/// Number of decisions whose rewarded slots are kept in memory: more than the log's queue holds records, so that it
-/// includes every reward that is not in the log yet.
+/// Number of decisions whose rewarded slots are kept in memory: more than the log's queue holds
+/// records, so that it includes every reward that is not in the log yet.
 const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("it is positive");
 
 /// Minimum wait before a default reward, in milliseconds.
@@ -37,8 +38,8 @@ pub(crate) enum Target {
     Found(Arc<Decision>),
 }
 
-/// Maximum number of user events after a decision within which rewards can join it. It bounds the cost of searching for
-/// its rewards.
+/// Maximum number of user events after a decision within which rewards can join it. It bounds the
+/// cost of searching for its rewards.
 pub const FOLLOWED_MAX: u64 = 1 << 14;
 
 /// The observation id of a slot's default reward.
@@ -65,7 +66,8 @@ impl Attribution {
 
     /// Stores the rewarded slots of a decision.
     ///
-    /// The caller guarantees that it has held the lock of the decision's user since it read the slots.
+    /// The caller guarantees that it has held the lock of the decision's user since it read the
+    /// slots.
     pub(crate) fn keep(&self, id: &DecisionId, slots: Vec<u32>) {
         self.rewarded.lock().put(id.clone(), slots);
     }
@@ -76,14 +78,15 @@ impl Attribution {
     pub(crate) fn reward(&self, facts: &DecisionFacts) {
         let Some(slot) = facts.slot else { return };
         let mut rewarded = self.rewarded.lock();
-        // If the entry was evicted since the caller read it, by rewards of more decisions than the log's queue holds
-        // records, the next reader uses the log.
+        // If the entry was evicted since the caller read it, by rewards of more decisions than the
+        // log's queue holds records, the next reader uses the log.
         if let Some(slots) = rewarded.get_mut(&facts.id) {
             slots.push(slot);
         }
     }
 
-    /// Finds the decision of the model or selection `decided_by` that an observation names. Reads from disk if it is not in memory.
+    /// Finds the decision of the model or selection `decided_by` that an observation names. Reads
+    /// from disk if it is not in memory.
     pub(crate) fn target(&self, decided_by: ModelId, id: &DecisionId) -> Result<Target, PredictorError> {
         if self.is_expired(id) {
             return Ok(Target::Absent(id.clone(), Joined::Expired));
@@ -95,7 +98,8 @@ impl Attribution {
         Ok(found.map_or_else(|| Target::Absent(id.clone(), Joined::Unknown), Target::Found))
     }
 
-    /// Whether the decision is older than the retention time, whether it has been deleted yet or not.
+    /// Whether the decision is older than the retention time, whether it has been deleted yet or
+    /// not.
     fn is_expired(&self, id: &DecisionId) -> bool {
         let kept = i64::try_from(self.storage.decisions().retention().as_millis()).unwrap_or(i64::MAX);
         let now = Timestamp::from(SystemTime::now());
@@ -143,10 +147,12 @@ impl Attribution {
         }
     }
 
-    /// The rewarded slots of a decision after retracting the reward with these facts and this epoch. All rewards of a
-    /// decision are within the [`FOLLOWED_MAX`] events after it, and so within that distance of each other.
+    /// The rewarded slots of a decision after retracting the reward with these facts and this
+    /// epoch. All rewards of a decision are within the [`FOLLOWED_MAX`] events after it, and so
+    /// within that distance of each other.
     ///
-    /// The caller guarantees that it holds the user's lock, and that all writes of the user are durable.
+    /// The caller guarantees that it holds the user's lock, and that all writes of the user are
+    /// durable.
     pub(crate) fn without_reward(
         &self,
         key: &UserKey,
@@ -171,8 +177,9 @@ impl Attribution {
         Ok((facts.id.clone(), slots))
     }
 
-    /// The current log records of the observations that name a decision, by its user, within the [`FOLLOWED_MAX`]
-    /// events after it: all that can have joined it. Reads from disk; blocks the thread.
+    /// The current log records of the observations that name a decision, by its user, within the
+    /// [`FOLLOWED_MAX`] events after it: all that can have joined it. Reads from disk; blocks the
+    /// thread.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.
@@ -196,7 +203,8 @@ fn rewarded_slots(
     Ok(joined.into_iter().filter_map(|(_, record)| record.decision?.slot).collect())
 }
 
-/// The observations that name a decision, by its user, in order, among the first [`FOLLOWED_MAX`] events after it.
+/// The observations that name a decision, by its user, in order, among the first [`FOLLOWED_MAX`]
+/// events after it.
 fn outcomes(
     storage: &Storage,
     stream: &StreamName,

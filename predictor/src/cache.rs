@@ -1,4 +1,5 @@
-//! A least-recently-used cache with a budget in bytes, in shards so that its locks are rarely waited for.
+//! A least-recently-used cache with a budget in bytes, in shards so that its locks are rarely
+//! waited for.
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -21,7 +22,8 @@ pub(crate) trait Held: Clone {
     /// Its size in bytes, including itself.
     fn bytes(&self) -> usize;
 
-    /// Whether it may be dropped now. Called under the shard's lock, so no other thread can obtain the value meanwhile.
+    /// Whether it may be dropped now. Called under the shard's lock, so no other thread can obtain
+    /// the value meanwhile.
     fn evictable(&self) -> bool {
         true
     }
@@ -57,7 +59,8 @@ pub(crate) struct BoundedCache<K, V> {
     evictions: Counter,
     bytes: Gauge,
     saved: Counter,
-    /// Running mean of the nanoseconds that a miss took to load: the estimate of what a hit saves; 0 if unknown.
+    /// Running mean of the nanoseconds that a miss took to load: the estimate of what a hit saves;
+    /// 0 if unknown.
     mean_saved_ns: AtomicU64,
 }
 
@@ -134,8 +137,8 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         }
     }
 
-    /// The matching entries, most recently used first, until in each shard the sizes returned by `wanted` exceed
-    /// [`BoundedCache::spare`]. Locks each shard while it is read.
+    /// The matching entries, most recently used first, until in each shard the sizes returned by
+    /// `wanted` exceed [`BoundedCache::spare`]. Locks each shard while it is read.
     pub(crate) fn hottest(&self, wanted: impl Fn(&K, &V) -> Option<usize>) -> Hottest<K, V> {
         let mut ranked = Vec::new();
         let mut of = 0;
@@ -157,8 +160,8 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         Hottest { entries: ranked.into_iter().map(|(_, key, value)| (key, value)).collect(), of }
     }
 
-    /// Bytes that may be prepared in a shard that holds `held` bytes: its free bytes, or a quarter of its budget if
-    /// that is more, for which the least recently used entries are evicted.
+    /// Bytes that may be prepared in a shard that holds `held` bytes: its free bytes, or a quarter
+    /// of its budget if that is more, for which the least recently used entries are evicted.
     fn spare(&self, held: usize) -> usize {
         self.shard_bytes_max.saturating_sub(held).max(self.shard_bytes_max / SPARE_SHARE)
     }
@@ -198,8 +201,8 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         found
     }
 
-    /// The values under all keys, in their order; `None` if one is missing. Misses are not counted, since the caller
-    /// then calls `get` for each key.
+    /// The values under all keys, in their order; `None` if one is missing. Misses are not counted,
+    /// since the caller then calls `get` for each key.
     pub(crate) fn get_all(&self, keys: impl ExactSizeIterator<Item = K>) -> Option<Vec<V>> {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {

@@ -8,8 +8,8 @@ use celeris_retrieval::catalog::AttributeError;
 use celeris_storage::StorageError;
 use thiserror::Error;
 
-/// Why a request failed. State is unchanged on every error but [`StorageError::Poisoned`], after which records that
-/// were not durable are dropped from memory.
+/// Why a request failed. State is unchanged on every error but [`StorageError::Poisoned`], after
+/// which records that were not durable are dropped from memory.
 #[derive(Debug, Error)]
 pub enum PredictorError {
     /// No model has this name.

@@ -1,11 +1,12 @@
 //! Where an item's features come from, and when they are frozen.
 //!
-//! A trained item has its row in the version's table. Any other item has the first that exists of: the features frozen
-//! for it under this version; the features supplied by a caller; the output of the version's attribute map; the
-//! version's cold-item features. Features are frozen before a user's state learns from them, so that the state stays a
-//! function of the log: an observation freezes its item's features under the serving versions in the same atomic write,
-//! and a state that is built or catches up under any version freezes those of its history, and the reply waits for that
-//! write. Until features are frozen, new features or attributes take effect at once.
+//! A trained item has its row in the version's table. Any other item has the first that exists of:
+//! the features frozen for it under this version; the features supplied by a caller; the output of
+//! the version's attribute map; the version's cold-item features. Features are frozen before a
+//! user's state learns from them, so that the state stays a function of the log: an observation
+//! freezes its item's features under the serving versions in the same atomic write, and a state
+//! that is built or catches up under any version freezes those of its history, and the reply waits
+//! for that write. Until features are frozen, new features or attributes take effect at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use crate::error::PredictorError;
 use crate::index::FreshFeatures;
 use crate::version::ServingVersion;
 
-/// Locks and revision counters that items share by hash. More stripes make false sharing rarer, at 8 bytes each.
+/// Locks and revision counters that items share by hash. More stripes make false sharing rarer, at
+/// 8 bytes each.
 const STRIPES: usize = 1024;
 
 /// The features of one item under one version.
@@ -45,7 +47,8 @@ pub(crate) struct LaterItem {
     pub(crate) origin: FeatureOrigin,
     /// The item's revision, read before its features.
     revision: u64,
-    /// Log position of the write that froze the features; `None` if no user's state has learnt from them.
+    /// Log position of the write that froze the features; `None` if no user's state has learnt from
+    /// them.
     frozen: Option<CommitPosition>,
 }
 
@@ -71,7 +74,8 @@ impl Resolved<'_> {
         }
     }
 
-    /// Log position of the write that froze these features. The table's own features are durable from the start.
+    /// Log position of the write that froze these features. The table's own features are durable
+    /// from the start.
     pub(crate) fn frozen(&self) -> Option<CommitPosition> {
         match self {
             Self::Trained(_) => Some(CommitPosition::START),
@@ -79,7 +83,8 @@ impl Resolved<'_> {
         }
     }
 
-    /// The item's revision at which the features were read; `None` for a row of the table, which never changes.
+    /// The item's revision at which the features were read; `None` for a row of the table, which
+    /// never changes.
     pub(crate) fn revision(&self) -> Option<u64> {
         match self {
             Self::Trained(_) => None,
@@ -143,18 +148,18 @@ type Freezing = HashMap<FreezeKey, Arc<LaterItem>>;
 pub(crate) struct FeatureStore {
     storage: Storage,
     cache: BoundedCache<FeatureKey, Arc<LaterItem>>,
-    /// Incremented by every change to an item of the stripe; part of the cache key, so that a change invalidates the
-    /// entry.
+    /// Incremented by every change to an item of the stripe; part of the cache key, so that a
+    /// change invalidates the entry.
     revisions: Arc<[AtomicU64]>,
-    /// Held while features are frozen, until the write is queued, and while the stored item changes, until that is
-    /// synced, so that the two exclude each other. Taken before `freezing`.
+    /// Held while features are frozen, until the write is queued, and while the stored item
+    /// changes, until that is synced, so that the two exclude each other. Taken before `freezing`.
     changing: Arc<[Mutex<()>]>,
     /// Held briefly, so that readers never wait for a sync.
     freezing: Arc<[Mutex<Freezing>]>,
 }
 
-/// Freezes the features of one item for every model that learns from one observation. While it exists, no other thread
-/// freezes or changes features of the item.
+/// Freezes the features of one item for every model that learns from one observation. While it
+/// exists, no other thread freezes or changes features of the item.
 pub(crate) struct Freeze<'s> {
     _changing: MutexGuard<'s, ()>,
     guard: MutexGuard<'s, Freezing>,
@@ -208,8 +213,8 @@ impl FeatureStore {
         }
     }
 
-    /// The items outside `version`'s table in the cache, most recently used first, as many as may be prepared; and
-    /// their total number.
+    /// The items outside `version`'s table in the cache, most recently used first, as many as may
+    /// be prepared; and their total number.
     pub(crate) fn hottest(&self, version: &ServingVersion) -> (Vec<ItemId>, usize) {
         let of_version = |key: &FeatureKey, item: &Arc<LaterItem>| {
             let wanted = key.version == version.id && key.model == version.model_id;
@@ -261,8 +266,8 @@ impl FeatureStore {
         FeatureKey { model: version.model_id, version: version.id, item: item.clone(), revision: self.revision(item) }
     }
 
-    /// The features of `item` for a user's state that is about to learn from them under `version`; freezes them. An
-    /// answer from the state must wait until [`Resolved::frozen`] is durable.
+    /// The features of `item` for a user's state that is about to learn from them under `version`;
+    /// freezes them. An answer from the state must wait until [`Resolved::frozen`] is durable.
     ///
     /// The caller guarantees that it holds no [`Freeze`].
     pub(crate) fn resolve_frozen<'v>(
@@ -327,8 +332,9 @@ impl FeatureStore {
         Ok(Arc::new(later(stand_in.offset, stand_in.features.into(), FeatureOrigin::StandIn)))
     }
 
-    /// The features of `item`, which has the rows `slots`, for an observation that all of `versions` are about to learn
-    /// from. Features that are not frozen yet are returned as a [`Freeze`], to be written with the observation.
+    /// The features of `item`, which has the rows `slots`, for an observation that all of
+    /// `versions` are about to learn from. Features that are not frozen yet are returned as a
+    /// [`Freeze`], to be written with the observation.
     pub(crate) fn freeze<'s, 'v>(
         &'s self,
         versions: &'v [Arc<ServingVersion>],
@@ -362,8 +368,8 @@ impl FeatureStore {
         Ok((resolved, freeze))
     }
 
-    /// Changes the stored data of `items`. No other thread freezes or changes features of these items until `write` has
-    /// returned.
+    /// Changes the stored data of `items`. No other thread freezes or changes features of these
+    /// items until `write` has returned.
     pub(crate) fn change<'i, T, E>(
         &self,
         items: impl IntoIterator<Item = &'i ItemId>,

@@ -1,18 +1,19 @@
-//! The local state of one node and the operations on it: `predict`, `topk`, `recommend`, `observe`, and a user's
-//! history.
+//! The local state of one node and the operations on it: `predict`, `topk`, `recommend`, `observe`,
+//! and a user's history.
 //!
-//! A [`Predictor`] answers the requests that span its components: the serving models by name ([`Models`]), the users in
-//! memory, features of items outside the trained tables, the item catalogs ([`ItemCatalog`]), rankings and their
-//! decisions, and [`Ingest`], which appends events of users to the log and learns from them. Everything in memory is a
-//! view of the log: it can be dropped at any moment and is rebuilt on the next access. A component does not know the
+//! A [`Predictor`] answers the requests that span its components: the serving models by name
+//! ([`Models`]), the users in memory, features of items outside the trained tables, the item
+//! catalogs ([`ItemCatalog`]), rankings and their decisions, and [`Ingest`], which appends events
+//! of users to the log and learns from them. Everything in memory is a view of the log: it can be
+//! dropped at any moment and is rebuilt on the next access. A component does not know the
 //! predictor.
 //!
-//! Not in this crate: HTTP, training, and the choice of versions. Prediction errors are published as [`LossEvent`]s on
-//! a channel; the crate never calls upwards.
+//! Not in this crate: HTTP, training, and the choice of versions. Prediction errors are published
+//! as [`LossEvent`]s on a channel; the crate never calls upwards.
 //!
-//! An observation is predicted, appended to the log's queue and learnt from under the user's lock; the reply waits,
-//! outside the lock, until the record is durable. A read waits the same way if it reflects an observation that is not
-//! durable yet, so no client sees data that a crash could lose.
+//! An observation is predicted, appended to the log's queue and learnt from under the user's lock;
+//! the reply waits, outside the lock, until the record is durable. A read waits the same way if it
+//! reflects an observation that is not durable yet, so no client sees data that a crash could lose.
 
 mod activation;
 pub mod attribution;

@@ -2,7 +2,8 @@
 
 use celeris_model::{ModelId, Timestamp, UserEpoch, UserId, VersionId};
 
-/// One observation that was predicted before it was learnt from (progressive validation; Velox §2.4).
+/// One observation that was predicted before it was learnt from (progressive validation; Velox
+/// §2.4).
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossEvent {
     pub model: ModelId,

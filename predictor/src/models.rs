@@ -62,16 +62,16 @@ pub struct Models {
     models: ArcSwap<BTreeMap<ModelName, Arc<ServedModel>>>,
     /// Selections among these models.
     selections: ArcSwap<BTreeMap<ModelName, Arc<Selection>>>,
-    /// Models and selections that exist but cannot serve. Consulted only for names that do not serve, and when all data
-    /// of a stream is addressed.
+    /// Models and selections that exist but cannot serve. Consulted only for names that do not
+    /// serve, and when all data of a stream is addressed.
     out_of_service: RwLock<BTreeMap<ModelName, Unserved>>,
     /// Held while the set of models or selections changes.
     changing: Mutex<()>,
 }
 
 impl Models {
-    /// Makes a version that has a search index the active one of its model, and creates the model if it does not serve
-    /// yet. Requests in progress finish on their version.
+    /// Makes a version that has a search index the active one of its model, and creates the model
+    /// if it does not serve yet. Requests in progress finish on their version.
     pub(crate) fn switch(&self, stream: &StreamName, defaults: RankingDefaults, version: Arc<ServingVersion>) {
         let catalog = Arc::clone(version.retrieval().catalog());
         let _changing = self.changing.lock();
@@ -131,7 +131,8 @@ impl Models {
         })
     }
 
-    /// The model of this name, or the first arm of the selection of this name: both are on the same stream.
+    /// The model of this name, or the first arm of the selection of this name: both are on the same
+    /// stream.
     pub(crate) fn on_stream_of(&self, name: &ModelName) -> Result<Arc<ServedModel>, PredictorError> {
         match self.selection(name) {
             Some(selection) => self.get(&selection.rule.arms[0]),
@@ -139,7 +140,8 @@ impl Models {
         }
     }
 
-    /// The serving model that `version` belongs to; fails if another model was created under its name since.
+    /// The serving model that `version` belongs to; fails if another model was created under its
+    /// name since.
     pub(crate) fn serving(&self, version: &ServingVersion) -> Result<Arc<ServedModel>, PredictorError> {
         let served = self.get(&version.model)?;
         if served.id == version.model_id {
@@ -238,8 +240,8 @@ impl Models {
         Ok(self.get(model)?.exploration.view())
     }
 
-    /// Starts serving a selection, replacing one of the same name. The caller guarantees that its arms are serving
-    /// models that learn from its stream.
+    /// Starts serving a selection, replacing one of the same name. The caller guarantees that its
+    /// arms are serving models that learn from its stream.
     pub fn put_selection(&self, rule: SelectionRule) {
         let _changing = self.changing.lock();
         let mut selections = BTreeMap::clone(&self.selections.load());
@@ -260,8 +262,8 @@ impl Models {
         removed.is_some()
     }
 
-    /// Fails requests to the model or selection of this name with the reason until it is removed. The caller guarantees
-    /// that it does not serve.
+    /// Fails requests to the model or selection of this name with the reason until it is removed.
+    /// The caller guarantees that it does not serve.
     pub fn take_out_of_service(&self, name: &ModelName, unserved: Unserved) {
         self.out_of_service.write().insert(name.clone(), unserved);
     }
@@ -285,9 +287,9 @@ impl Models {
         }
     }
 
-    /// Starts sending every observation of `model` to the returned channel, to be predicted by the shadow `version`
-    /// ([`crate::Activation::shadow_prediction`]). Replaces an earlier comparison. Samples beyond a queue of
-    /// `waiting_max` are dropped and counted.
+    /// Starts sending every observation of `model` to the returned channel, to be predicted by the
+    /// shadow `version` ([`crate::Activation::shadow_prediction`]). Replaces an earlier comparison.
+    /// Samples beyond a queue of `waiting_max` are dropped and counted.
     ///
     /// # Errors
     /// `UnknownModel`.

@@ -38,8 +38,8 @@ pub struct PredictorOptions {
     pub selection_bytes_max: usize,
     /// Budget in bytes for seen items.
     pub seen_bytes_max: usize,
-    /// The most items of a request whose predictions are cached and looked up; requests of more items are computed. 0
-    /// disables the cache.
+    /// The most items of a request whose predictions are cached and looked up; requests of more
+    /// items are computed. 0 disables the cache.
     pub prediction_items_max: usize,
     /// Capacity of the loss event channel; events beyond it are dropped and counted.
     pub loss_events_max: usize,
@@ -67,13 +67,15 @@ impl Default for PredictorOptions {
     }
 }
 
-/// The most items of a prediction that is quick: at 128 dimensions, a fraction of a millisecond of portable code.
+/// The most items of a prediction that is quick: at 128 dimensions, a fraction of a millisecond of
+/// portable code.
 const QUICK_ITEMS_MAX: usize = 16;
 
 /// One node's local state. Shared by all requests; every method takes `&self`.
 ///
-/// Methods read from the disk and compute on the thread that calls or polls them, so they belong on threads for
-/// computation. Only a prediction for which [`Predictor::is_quick`] holds may run on the threads of the sockets.
+/// Methods read from the disk and compute on the thread that calls or polls them, so they belong on
+/// threads for computation. Only a prediction for which [`Predictor::is_quick`] holds may run on
+/// the threads of the sockets.
 pub struct Predictor {
     models: Arc<Models>,
     selections: Arc<Selections>,
@@ -156,13 +158,15 @@ impl Predictor {
         (predictor, listener)
     }
 
-    /// Whether a prediction is known to take microseconds: of few items, for a user whose state is in memory.
+    /// Whether a prediction is known to take microseconds: of few items, for a user whose state is
+    /// in memory.
     #[must_use]
     pub fn is_quick(&self, request: &PredictRequest) -> bool {
         request.items.len() <= QUICK_ITEMS_MAX && self.ranker.is_warm(&request.model, &request.user)
     }
 
-    /// Scores items for a user. Unknown users are scored from the prior, unknown items from the average item.
+    /// Scores items for a user. Unknown users are scored from the prior, unknown items from the
+    /// average item.
     ///
     /// # Errors
     /// `UnknownModel`, `NoItems`, `Segment`, `EpochNotReached` or `Storage`.
@@ -214,11 +218,12 @@ impl Predictor {
         }
     }
 
-    /// Erases a user of the model's stream: history, states, cached predictions and decisions, for every model of the
-    /// stream, including models out of service.
+    /// Erases a user of the model's stream: history, states, cached predictions and decisions, for
+    /// every model of the stream, including models out of service.
     ///
     /// # Errors
-    /// `UnknownModel` or `Storage`; decisions may then be erased while the user is not, and the call can be retried.
+    /// `UnknownModel` or `Storage`; decisions may then be erased while the user is not, and the
+    /// call can be retried.
     pub async fn erase(&self, model: &ModelName, user: &UserId) -> Result<Erased, PredictorError> {
         let erased = self.ingest.erase(model, user).await?;
         self.scorer.purge(user);

@@ -26,8 +26,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) user: &'a UserId,
     pub(crate) min_epoch: Option<UserEpoch>,
     pub(crate) segment: Option<&'a ModelName>,
-    /// Determines the arm; `None` for a request without a decision, whose arm stays the same until the user's next
-    /// event.
+    /// Determines the arm; `None` for a request without a decision, whose arm stays the same until
+    /// the user's next event.
     pub(crate) seed: Option<u64>,
 }
 
@@ -88,7 +88,8 @@ impl Selections {
         }
     }
 
-    /// A selection's state: for this user if each user has one, in this segment if each segment has one.
+    /// A selection's state: for this user if each user has one, in this segment if each segment has
+    /// one.
     ///
     /// # Errors
     /// `UnknownModel` if there is no such selection, `Segment`, `UserMissing` or `Storage`.
@@ -114,7 +115,8 @@ impl Selections {
         }
     }
 
-    /// Reads new log records into all selections with a shared state, so that requests need not. Blocks on the disk.
+    /// Reads new log records into all selections with a shared state, so that requests need not.
+    /// Blocks on the disk.
     ///
     /// # Errors
     /// `Storage`.
@@ -127,8 +129,8 @@ impl Selections {
         Ok(())
     }
 
-    /// Stores the shared states of which a start would have to read much of the log, or that reflect records amended
-    /// since they were stored. Blocks on the disk.
+    /// Stores the shared states of which a start would have to read much of the log, or that
+    /// reflect records amended since they were stored. Blocks on the disk.
     ///
     /// # Errors
     /// `Storage`; the previous ones remain.

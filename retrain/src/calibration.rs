@@ -1,10 +1,11 @@
 //! Makes a servable version from the features of an external engine.
 //!
-//! An engine such as Spark only provides factors. A version also needs offsets, the constant, a prior and the noise
-//! variance. The factors are scaled to unit root mean square and treated as given features of the items; what remains
-//! is the built-in training without a latent part. Offsets and the population of weights are fitted to all
-//! observations. The scale of the prior and the noise variance are chosen on observations held out from the engine,
-//! because on its training data the factors look better than they are.
+//! An engine such as Spark only provides factors. A version also needs offsets, the constant, a
+//! prior and the noise variance. The factors are scaled to unit root mean square and treated as
+//! given features of the items; what remains is the built-in training without a latent part.
+//! Offsets and the population of weights are fitted to all observations. The scale of the prior and
+//! the noise variance are chosen on observations held out from the engine, because on its training
+//! data the factors look better than they are.
 //!
 //! If an engine provides its own prior, that prior is used after validation.
 
@@ -38,7 +39,8 @@ const HELD_OUT_MIN: usize = 20;
 /// Relative difference below which errors are considered equal, as in [`crate::tuning`].
 const INDIFFERENCE: f64 = 1e-3;
 
-/// Candidate ridges for implicit feedback, in units of squared features, which are about 1; ascending.
+/// Candidate ridges for implicit feedback, in units of squared features, which are about 1;
+/// ascending.
 const RIDGES: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
 
 /// Ridge if nothing can be held out.
@@ -84,7 +86,8 @@ struct Table {
 /// Makes a version from the output of an engine in `raw`.
 ///
 /// # Errors
-/// `Output` and [`RetrainError::Format`] for invalid output, `Setting` if the loss is not supported.
+/// `Output` and [`RetrainError::Format`] for invalid output, `Setting` if the loss is not
+/// supported.
 pub(crate) fn finish(
     raw: &Path,
     input: TrainingInput,
@@ -176,7 +179,8 @@ fn observed(
     Ok(Observed { users: users.ids, items: items.ids, known, held_out, all })
 }
 
-/// The engine's factors at unit RMS over the observed items, with the constant; items without factors are cold.
+/// The engine's factors at unit RMS over the observed items, with the constant; items without
+/// factors are cold.
 #[expect(clippy::cast_possible_truncation, reason = "features are held in f32; rounding to the nearest is meant")]
 fn table(observed: &Observed, output: &EngineOutput, dim: usize) -> Table {
     let rank = output.width;
@@ -244,7 +248,8 @@ fn finish_squared(observed: &Observed, table: &Table, settings: &TrainSettings) 
     })
 }
 
-/// Chooses the smallest scale of the prior that is as good as the best: a wider prior lets users learn faster.
+/// Chooses the smallest scale of the prior that is as good as the best: a wider prior lets users
+/// learn faster.
 fn choose_scale(learnt: &Learnt, known: &Ratings, asked: &Ratings) -> Result<(f64, Errors), RetrainError> {
     let held_out = HeldOut::new(known, asked);
     let mut tried: Vec<(f64, Errors)> = Vec::with_capacity(PRIOR_SCALES.len());
@@ -313,7 +318,8 @@ fn preference_rmse(fit: &ImplicitFit, pairs: &[Rating], dim: usize) -> f64 {
     (squares / (pairs.len() as f64).max(1.0)).sqrt()
 }
 
-/// Makes a version from exactly the engine's output. Observed items that it left out are unknown to the version.
+/// Makes a version from exactly the engine's output. Observed items that it left out are unknown to
+/// the version.
 #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
 fn take_whole(
     observed: &Observed,
@@ -325,7 +331,8 @@ fn take_whole(
     let mean_offset = output.offsets.iter().map(|x| f64::from(*x)).sum::<f64>() / output.offsets.len() as f64;
     let cold_item =
         ColdItem { offset: own.cold_item_offset.unwrap_or(mean_offset as f32), features: own.cold_features.clone() };
-    // The table is indexed by all observed items; those that were left out are cold, as they will be when served.
+    // The table is indexed by all observed items; those that were left out are cold, as they will
+    // be when served.
     let mut item_offsets = vec![cold_item.offset; observed.items.len()];
     let mut item_features = cold_item.features.repeat(observed.items.len());
     let places: HashMap<&ItemId, usize> =

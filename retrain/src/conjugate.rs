@@ -1,14 +1,15 @@
 //! Conjugate gradients for one row of an implicit factorisation (Takács, Pilászy and Tikk 2011).
 //!
-//! The system of a row is `(G + sum e y y^T) x = m + sum p y`, with `G` and `m` shared by all rows of a side and the
-//! sums over the row's own pairs, with excess `e` and pull `p`. A matrix-vector product costs `dim^2` plus two passes
-//! over the row's pairs, and a few steps from the solution of the previous iteration suffice, where a factorisation
-//! costs `dim^3` every time.
+//! The system of a row is `(G + sum e y y^T) x = m + sum p y`, with `G` and `m` shared by all rows
+//! of a side and the sums over the row's own pairs, with excess `e` and pull `p`. A matrix-vector
+//! product costs `dim^2` plus two passes over the row's pairs, and a few steps from the solution of
+//! the previous iteration suffice, where a factorisation costs `dim^3` every time.
 
 use celeris_kernel::{add_weighted, multiply, padded};
 use nalgebra::{DMatrix, DVector};
 
-/// Pairs whose factors are gathered at a time: as many as fit into a core's cache at the usual dimensions.
+/// Pairs whose factors are gathered at a time: as many as fit into a core's cache at the usual
+/// dimensions.
 const BLOCK: usize = 512;
 
 /// Squared residual relative to the right-hand side at which `f32` cannot improve any more.
@@ -38,8 +39,8 @@ impl Shared {
     }
 }
 
-/// One pair of a row: offset of the partner's factors in their table, its confidence beyond 1, and its pull on the
-/// right-hand side.
+/// One pair of a row: offset of the partner's factors in their table, its confidence beyond 1, and
+/// its pull on the right-hand side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pair {
     pub(crate) start: usize,

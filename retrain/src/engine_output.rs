@@ -41,11 +41,12 @@ const FIGURES_MAX: usize = 200;
 /// Largest valid magnitude of a feature, offset or weight.
 const ENTRY_MAX: f32 = 1e6;
 
-/// Maximum norm of an item's features relative to the median norm; an item above it would dominate every ranking.
+/// Maximum norm of an item's features relative to the median norm; an item above it would dominate
+/// every ranking.
 const NORM_RATIO_MAX: f64 = 1e3;
 
-/// Valid range of the RMS of features: similar scales keep a user's state exact in `f32`. Checked only if the engine
-/// provides its own prior.
+/// Valid range of the RMS of features: similar scales keep a user's state exact in `f32`. Checked
+/// only if the engine provides its own prior.
 const RMS_RANGE: (f64, f64) = (1e-2, 1e2);
 
 /// Layout of a row of features.

@@ -78,7 +78,8 @@ pub enum RetrainError {
         /// What does not match.
         reason: String,
     },
-    /// An input file cannot be read, or a file cannot be written; the message names file, row and column.
+    /// An input file cannot be read, or a file cannot be written; the message names file, row and
+    /// column.
     #[error(transparent)]
     Format(#[from] celeris_formats::FormatError),
     /// The version cannot be written, or an earlier version cannot be read.

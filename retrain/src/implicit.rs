@@ -1,22 +1,24 @@
 //! Features from implicit feedback: alternating least squares after Hu, Koren and Volinsky (2008).
 //!
-//! Every pair of a user and an item has a preference `p`, 1 if the user has taken the item and 0 otherwise, with
-//! confidence `c = 1 + sum weight * label` over the observations of the pair ([`celeris_model::preference`]). There is
-//! no decay here: a half-life decays the influence of a user's past on the user's own weights, while item factors use
-//! all observations equally. Factors minimise
+//! Every pair of a user and an item has a preference `p`, 1 if the user has taken the item and 0
+//! otherwise, with confidence `c = 1 + sum weight * label` over the observations of the pair
+//! ([`celeris_model::preference`]). There is no decay here: a half-life decays the influence of a
+//! user's past on the user's own weights, while item factors use all observations equally. Factors
+//! minimise
 //!
 //! ```text
 //! sum over all pairs  c (p - x_u · y_i)^2  +  lambda (sum |x_u|^2 + sum |y_i|^2)
 //! ```
 //!
-//! With one side fixed, a row of the other is `(Y^T Y + lambda I + Y^T (C - I) Y) x = Y^T C p`, where `Y^T Y` is shared
-//! by all rows and the rest is a sum over the row's own pairs (their section 4).
+//! With one side fixed, a row of the other is `(Y^T Y + lambda I + Y^T (C - I) Y) x = Y^T C p`,
+//! where `Y^T Y` is shared by all rows and the rest is a sum over the row's own pairs (their
+//! section 4).
 //!
-//! Two things are specific to this model. The last feature of every item is 1, so the last weight of a user is the
-//! user's general tendency to take items; it is part of `Y^T Y` like every other feature. And at the end all factors
-//! are divided by their common root mean square, and `lambda` by its square: that changes no score, and the ridge stays
-//! a multiple of the identity, so that a user's posterior under the version's prior is the user's row of this
-//! factorisation.
+//! Two things are specific to this model. The last feature of every item is 1, so the last weight
+//! of a user is the user's general tendency to take items; it is part of `Y^T Y` like every other
+//! feature. And at the end all factors are divided by their common root mean square, and `lambda`
+//! by its square: that changes no score, and the ridge stays a multiple of the identity, so that a
+//! user's posterior under the version's prior is the user's row of this factorisation.
 
 use std::collections::HashMap;
 
@@ -52,23 +54,24 @@ const START_SPREAD: f32 = 0.1;
 /// Factors with a smaller RMS carry no information and are not scaled.
 const RMS_MIN: f64 = 1e-9;
 
-/// Steps of conjugate gradients per row and iteration, starting from the previous iteration's row. With two or three
-/// steps, iterations converge as with exact solves (Takács et al. 2011, section 5).
+/// Steps of conjugate gradients per row and iteration, starting from the previous iteration's row.
+/// With two or three steps, iterations converge as with exact solves (Takács et al. 2011, section
+/// 5).
 const STEPS: usize = 3;
 
 /// Steps from a zero start, in the first iteration of users and after the last.
 const STEPS_FROM_NOTHING: usize = 10;
 
-/// Rounds of refinement in `f64` of the users' final rows, each of at most [`STEPS_EXACT`] steps: every round reduces
-/// the error to a thousandth or less if the condition is within its bound.
+/// Rounds of refinement in `f64` of the users' final rows, each of at most [`STEPS_EXACT`] steps:
+/// every round reduces the error to a thousandth or less if the condition is within its bound.
 const REFINEMENTS: usize = 4;
 const STEPS_EXACT: usize = 64;
 
-/// The distinct pairs that were taken. The label of a pair is its excess confidence `c - 1`, rounded to `f32` but never
-/// to 0.
+/// The distinct pairs that were taken. The label of a pair is its excess confidence `c - 1`,
+/// rounded to `f32` but never to 0.
 ///
-/// Several observations of a pair are one preference, with the confidence of all of them; labels of 0 and below add
-/// nothing to the confidence of 1 that every pair has.
+/// Several observations of a pair are one preference, with the confidence of all of them; labels of
+/// 0 and below add nothing to the confidence of 1 that every pair has.
 #[expect(clippy::cast_possible_truncation, reason = "ratings are held in f32; rounding to the nearest is meant")]
 pub(crate) fn taken(ratings: &Ratings) -> Vec<Rating> {
     let mut places: HashMap<(u32, u32), usize, foldhash::fast::RandomState> = HashMap::default();
@@ -102,7 +105,8 @@ pub(crate) struct ImplicitFit {
     /// Row-major `items x dim`: the last column is 1, the others have a common root mean square of 1. Items without
     /// observations have the cold item's row.
     pub(crate) features: Vec<f32>,
-    /// Row-major `users x dim`: each user's row of the factorisation, the posterior mean under [`ImplicitFit::precision`].
+    /// Row-major `users x dim`: each user's row of the factorisation, the posterior mean under
+    /// [`ImplicitFit::precision`].
     pub(crate) weights: Vec<f32>,
     pub(crate) cold_item: ColdItem,
     /// `Lambda = Y^T Y + lambda I`.
@@ -112,7 +116,8 @@ pub(crate) struct ImplicitFit {
 }
 
 impl ImplicitFit {
-    /// The prior that users are served from: zero mean, and the precision of a user who has taken nothing.
+    /// The prior that users are served from: zero mean, and the precision of a user who has taken
+    /// nothing.
     ///
     /// # Errors
     /// [`RetrainError::Prior`] if the confidences were so large that the features overflowed.
@@ -144,7 +149,8 @@ pub(crate) enum Users {
     Near,
 }
 
-/// Fits factors to the pairs. `active` marks the items with observations; `on_iteration` is called after every iteration.
+/// Fits factors to the pairs. `active` marks the items with observations; `on_iteration` is called
+/// after every iteration.
 ///
 /// # Errors
 /// `NonFinite` if features overflow.
@@ -230,8 +236,8 @@ impl<'a> Factors<'a> {
         if rms < RMS_MIN { 1.0 } else { rms }
     }
 
-    /// `Y^T Y` plus the ridge. The ridge of the constant's weight is `lambda` over the mean square of the others, since
-    /// the constant is not scaled at the end.
+    /// `Y^T Y` plus the ridge. The ridge of the constant's weight is `lambda` over the mean square
+    /// of the others, since the constant is not scaled at the end.
     fn user_precision(&self) -> DMatrix<f64> {
         let mut precision = gram(&self.items, self.dim, |item| self.active[item]);
         for k in 0..self.dim - 1 {
@@ -276,8 +282,9 @@ impl<'a> Factors<'a> {
         }));
     }
 
-    /// Solves the users' rows to full `f32` accuracy: conjugate gradients in `f32`, refined with residuals in `f64`
-    /// (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapter 12).
+    /// Solves the users' rows to full `f32` accuracy: conjugate gradients in `f32`, refined with
+    /// residuals in `f64` (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapter
+    /// 12).
     fn solve_users_exactly(&mut self, precision: &DMatrix<f64>) {
         self.each_user(precision, |this, solver, pairs, weights| {
             let mut exact = DVector::zeros(this.dim);
@@ -304,8 +311,8 @@ impl<'a> Factors<'a> {
         residual.iter().map(|value| *value as f32).collect()
     }
 
-    /// Solves the latent factors of active items; the part of a preference that the constant explains is subtracted
-    /// first.
+    /// Solves the latent factors of active items; the part of a preference that the constant
+    /// explains is subtracted first.
     fn solve_items(&mut self, steps: usize) {
         let (dim, latent) = (self.dim, self.dim - 1);
         if latent == 0 {
@@ -382,15 +389,15 @@ impl<'a> Factors<'a> {
     }
 }
 
-/// The pull of a pair, its contribution to the right-hand side beyond the shared `Y^T Y`. The target, which is the pull
-/// divided by the excess, would overflow `f32` for small excesses.
+/// The pull of a pair, its contribution to the right-hand side beyond the shared `Y^T Y`. The
+/// target, which is the pull divided by the excess, would overflow `f32` for small excesses.
 #[expect(clippy::cast_possible_truncation, reason = "pairs are held in f32; rounding to the nearest is meant")]
 fn preference_pull(entry: &Entry) -> f32 {
     preference::Pair::taken(f64::from(entry.label)).pull() as f32
 }
 
-/// `sum y y^T` over the wanted rows, multiplied in `f32` block by block and added in `f64`, in an order that does not
-/// depend on the number of threads.
+/// `sum y y^T` over the wanted rows, multiplied in `f32` block by block and added in `f64`, in an
+/// order that does not depend on the number of threads.
 fn gram(rows: &[f32], dim: usize, wanted: impl Fn(usize) -> bool + Sync) -> DMatrix<f64> {
     let stride = kernel::padded(dim);
     let sums: Vec<DMatrix<f64>> = rows

@@ -1,8 +1,9 @@
-//! Training on implicit feedback: chooses `lambda` by the recall at 10 of held-out pairs, then fits the factors to all
-//! pairs.
+//! Training on implicit feedback: chooses `lambda` by the recall at 10 of held-out pairs, then fits
+//! the factors to all pairs.
 //!
-//! Recall at 10 matches the use in recommendations. The percentile rank over the whole catalog is a different
-//! objective: on ml-latest-small it is best at twice the ridge, where recall at 10 is a sixth lower.
+//! Recall at 10 matches the use in recommendations. The percentile rank over the whole catalog is a
+//! different objective: on ml-latest-small it is best at twice the ridge, where recall at 10 is a
+//! sixth lower.
 
 use celeris_model::Loss;
 use rand::SeedableRng;
@@ -25,13 +26,15 @@ const HELD_OUT_SHARE: usize = 10;
 /// With fewer pairs, nothing is held out.
 const PAIRS_MIN: usize = 100;
 
-/// Candidate ridges, ascending. Steps of four: the ranks of some thousands of pairs do not resolve finer ones.
+/// Candidate ridges, ascending. Steps of four: the ranks of some thousands of pairs do not resolve
+/// finer ones.
 const LAMBDAS: [f64; 5] = [0.5, 2.0, 8.0, 32.0, 128.0];
 
 /// Ridge if nothing can be held out.
 const LAMBDA_UNTUNED: f64 = 4.0;
 
-/// Maximum number of iterations; alternations on a whole matrix converge in about ten (Hu et al. 2008).
+/// Maximum number of iterations; alternations on a whole matrix converge in about ten (Hu et al.
+/// 2008).
 const ITERATIONS: usize = 12;
 
 /// Relative difference below which ranks are considered equal.
@@ -40,8 +43,8 @@ const INDIFFERENCE: f64 = 5e-3;
 /// Noise variance if nothing is held out: that of a preference without data.
 const NOISE_UNTUNED: f64 = 0.25;
 
-/// Iterations from the factors of an earlier training: new observations change few of them, and a cold start converges
-/// in about ten.
+/// Iterations from the factors of an earlier training: new observations change few of them, and a
+/// cold start converges in about ten.
 const REFRESH_ITERATIONS: usize = 3;
 
 struct Tuned {
@@ -50,8 +53,8 @@ struct Tuned {
     ranks: Option<Ranks>,
 }
 
-/// Trains on the taken pairs. The result depends on ratings, settings and pinned features, not on the number of
-/// threads.
+/// Trains on the taken pairs. The result depends on ratings, settings and pinned features, not on
+/// the number of threads.
 pub(crate) fn train_implicit(
     ratings: &Ratings,
     settings: &TrainSettings,
@@ -67,8 +70,8 @@ pub(crate) fn train_implicit(
     data.train(ratings, ImplicitRecipe { lambda: tuned.lambda, ..recipe }, &tuned, progress)
 }
 
-/// Warm start from the factors, ridge and noise of an earlier training. No held-out pairs are needed to decide when to
-/// stop: each of the few iterations lowers the same objective.
+/// Warm start from the factors, ridge and noise of an earlier training. No held-out pairs are
+/// needed to decide when to stop: each of the few iterations lowers the same objective.
 pub(crate) fn refresh_implicit(
     ratings: &Ratings,
     settings: &TrainSettings,
@@ -169,9 +172,10 @@ fn tune(
     })
 }
 
-/// The strongest ridge whose recall is within one standard error of the best (Breiman et al., "Classification and
-/// Regression Trees", 1984, section 3.4.3): differences below that are noise for some hundred users. If recall is 0 or
-/// 1 for all ridges, as in very large or very small catalogs, the best rank decides.
+/// The strongest ridge whose recall is within one standard error of the best (Breiman et al.,
+/// "Classification and Regression Trees", 1984, section 3.4.3): differences below that are noise
+/// for some hundred users. If recall is 0 or 1 for all ridges, as in very large or very small
+/// catalogs, the best rank decides.
 fn choice(ranked: &[(f64, Ranks)]) -> Option<(f64, Ranks)> {
     let (_, best) = ranked.iter().max_by(|(_, a), (_, b)| a.recall().total_cmp(&b.recall()))?;
     let (most, error) = (best.recall(), best.recall_std_error());

@@ -5,7 +5,8 @@
 //! | observations | `user: utf8, item: utf8, label: float, weight: float, timestamp: int64` (Unix milliseconds), and, for a warm start, `partition: int32, sequence: int64` if present |
 //! | pinned items | `item: utf8, features: list<float>` |
 //!
-//! Other columns are ignored, so sealed segments and exports ([`celeris_formats::observations`]) can be used directly.
+//! Other columns are ignored, so sealed segments and exports ([`celeris_formats::observations`])
+//! can be used directly.
 
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
@@ -140,8 +141,8 @@ pub(crate) struct TrainingInput {
     pub(crate) items: Numbering<ItemId>,
     pub(crate) ratings: Ratings,
     pub(crate) pinned: Pinned,
-    /// For every rating, whether it is beyond the given watermark; `None` without a watermark, or if the file has no
-    /// log positions.
+    /// For every rating, whether it is beyond the given watermark; `None` without a watermark, or
+    /// if the file has no log positions.
     pub(crate) fresh: Option<Vec<bool>>,
 }
 
@@ -155,8 +156,8 @@ impl TrainingInput {
 /// Upper bound of the capacity reserved for ratings, whatever number of rows a file declares.
 const ROWS_EXPECTED_MAX: usize = 1 << 24;
 
-/// Reads an observations file and an optional pinned items file of `dim` features each. `seen` is a watermark: the last
-/// sequence of every partition that an earlier training has read.
+/// Reads an observations file and an optional pinned items file of `dim` features each. `seen` is a
+/// watermark: the last sequence of every partition that an earlier training has read.
 ///
 /// # Errors
 /// `NoRatings`, or [`RetrainError::Format`] with the file and the position in it.

@@ -60,11 +60,12 @@ pub struct External {
     /// Confidence weight of an observation, under implicit feedback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
-    /// The folder with the engine's output. If present, the job makes a version from that output; if absent, the job is
-    /// for the engine itself, and `output` is its output folder.
+    /// The folder with the engine's output. If present, the job makes a version from that output;
+    /// if absent, the job is for the engine itself, and `output` is its output folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<PathBuf>,
-    /// Observations held out from the engine: the scale of the prior and the noise variance are fitted on them.
+    /// Observations held out from the engine: the scale of the prior and the noise variance are
+    /// fitted on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_out: Option<InputFile>,
 }
@@ -125,7 +126,8 @@ pub struct Job {
     /// The version that was active when the job began.
     #[serde(default)]
     pub parent: Option<VersionId>,
-    /// Directory of the version of the same model for a warm start. Cold start if absent or unusable for this training.
+    /// Directory of the version of the same model for a warm start. Cold start if absent or
+    /// unusable for this training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_start: Option<PathBuf>,
     /// End of the observations in the log, copied to the manifest.
@@ -133,8 +135,8 @@ pub struct Job {
     /// Resource limits, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<JobLimits>,
-    /// The version directory to write, which must not contain a version yet. For an external engine, the folder for its
-    /// output.
+    /// The version directory to write, which must not contain a version yet. For an external
+    /// engine, the folder for its output.
     pub output: PathBuf,
 }
 
@@ -257,13 +259,13 @@ struct Start {
     warm: WarmStart,
 }
 
-/// Maximum number of consecutive warm trainings before a cold one: only a cold training chooses the settings again, and
-/// drops the dependence on what earlier trainings have read.
+/// Maximum number of consecutive warm trainings before a cold one: only a cold training chooses the
+/// settings again, and drops the dependence on what earlier trainings have read.
 pub const REFRESHES_MAX: u32 = 100;
 
 impl Start {
-    /// Opens the version in `dir`; `None`, after logging the reason, if this job cannot start from it. An unusable
-    /// version is no error, since a cold start still produces a new version.
+    /// Opens the version in `dir`; `None`, after logging the reason, if this job cannot start from
+    /// it. An unusable version is no error, since a cold start still produces a new version.
     fn open(dir: &Path, job: &Job) -> Option<Self> {
         let usable = |manifest: Manifest| -> Result<Self, String> {
             let Some(from) = job.parent else { return Err("the job names no parent version".to_owned()) };

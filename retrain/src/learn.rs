@@ -1,4 +1,5 @@
-//! From ratings to features: side features, alternating least squares, standardisation, and pinned features.
+//! From ratings to features: side features, alternating least squares, standardisation, and pinned
+//! features.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crate::side_features::{SIDE_FEATURES, SideFeatures};
 use crate::state::{Known, Settled, TrainerState};
 use crate::trained::{Metrics, Trained};
 
-/// Iterations that fit offsets and population to given features; without latent factors they converge quickly.
+/// Iterations that fit offsets and population to given features; without latent factors they
+/// converge quickly.
 const REFIT_ITERATIONS: usize = 10;
 
 /// A feature whose RMS is smaller than this carries no information and is not scaled to unit RMS.
@@ -95,15 +97,16 @@ impl Prepared {
         if !recipe.pinned.items.is_empty() {
             learnt = learnt.with_pinned(ratings, &self.grouped, recipe.pinned)?;
         }
-        // A refit has no latent factors, but the meaning of the coordinates is unchanged, and the next warm start uses
-        // this state.
+        // A refit has no latent factors, but the meaning of the coordinates is unchanged, and the
+        // next warm start uses this state.
         learnt.shape = shape;
         learnt.state = state;
         Ok(learnt)
     }
 }
 
-/// Fits features to the ratings until `finished`, which is called after each iteration, returns true.
+/// Fits features to the ratings until `finished`, which is called after each iteration, returns
+/// true.
 pub(crate) fn learn(
     ratings: &Ratings,
     prepared: &Prepared,
@@ -122,8 +125,9 @@ pub(crate) fn learn(
     prepared.finish(ratings, recipe, als)
 }
 
-/// Fits offsets, weights and population to given features, row-major `items x dim` with the last entry of a row 1, by
-/// the same alternation without latent factors. `dim` is the length of `cold_features`.
+/// Fits offsets, weights and population to given features, row-major `items x dim` with the last
+/// entry of a row 1, by the same alternation without latent factors. `dim` is the length of
+/// `cold_features`.
 pub(crate) fn fit_weights(
     ratings: &Ratings,
     grouped: &Grouped,
@@ -194,8 +198,9 @@ impl Learnt {
         }
     }
 
-    /// Scales every feature but the constant to unit RMS over the rated items, and the weights inversely, which changes
-    /// no score. Features of equal scale keep the prior well conditioned and states accurate in `f32`.
+    /// Scales every feature but the constant to unit RMS over the rated items, and the weights
+    /// inversely, which changes no score. Features of equal scale keep the prior well conditioned
+    /// and states accurate in `f32`.
     #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
     fn standardise(&mut self, rated: &[bool]) {
         let dim = self.dim;
@@ -230,7 +235,8 @@ impl Learnt {
         }
     }
 
-    /// Replaces the features of pinned items, then fits offsets, weights and population to the resulting features.
+    /// Replaces the features of pinned items, then fits offsets, weights and population to the
+    /// resulting features.
     fn with_pinned(mut self, ratings: &Ratings, grouped: &Grouped, pinned: &Pinned) -> Result<Self, ModelError> {
         let dim = self.dim;
         for (item, row) in pinned.items.iter().zip(pinned.features.chunks_exact(dim)) {

@@ -2,18 +2,19 @@
 //!
 //! [`train`] works in memory; [`run_job`] does the same between Parquet files, in its own process.
 //!
-//! This crate does not serve, schedule or activate anything. The user weights that it computes are not published: a
-//! user's served state is a function of the prior and the user's own observations, and a version that contained users
-//! would have to be searched at every erasure.
+//! This crate does not serve, schedule or activate anything. The user weights that it computes are
+//! not published: a user's served state is a function of the prior and the user's own observations,
+//! and a version that contained users would have to be searched at every erasure.
 //!
-//! Modules: `trainer` (cold start) and `refresh` (warm start) choose by the loss: `squared` (graded labels), `logistic`
-//! (clicks), or `implicit_train` with `implicit`, `conjugate` and `ranking` (implicit feedback). These use `als`
-//! (factors), `learn` (standardised features), `tuning` (choice of settings on held-out ratings), `refit` (iterations
-//! from earlier factors), `posterior_evaluation` (errors of the served posteriors) and [`prior_fit`] (prior of new
-//! users). [`settings`], [`ratings`] and `side_features` are their input, `trained` and `state` the result.
-//! [`mod@cold_map`] fits features from attributes; `engine_output` and `calibration` make versions from external
-//! engines; [`job`], [`input`] and [`progress`] are the child process and its files, in the formats of
-//! `celeris_formats`.
+//! Modules: `trainer` (cold start) and `refresh` (warm start) choose by the loss: `squared` (graded
+//! labels), `logistic` (clicks), or `implicit_train` with `implicit`, `conjugate` and `ranking`
+//! (implicit feedback). These use `als` (factors), `learn` (standardised features), `tuning`
+//! (choice of settings on held-out ratings), `refit` (iterations from earlier factors),
+//! `posterior_evaluation` (errors of the served posteriors) and [`prior_fit`] (prior of new users).
+//! [`settings`], [`ratings`] and `side_features` are their input, `trained` and `state` the result.
+//! [`mod@cold_map`] fits features from attributes; `engine_output` and `calibration` make versions
+//! from external engines; [`job`], [`input`] and [`progress`] are the child process and its files,
+//! in the formats of `celeris_formats`.
 
 mod als;
 mod calibration;

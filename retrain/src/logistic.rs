@@ -1,20 +1,21 @@
-//! Training on clicks: features on the log-odds scale by one step of reweighted least squares, evaluated by the log
-//! loss.
+//! Training on clicks: features on the log-odds scale by one step of reweighted least squares,
+//! evaluated by the log loss.
 //!
-//! Scores of a logistic model are log-odds, and `theta` and prior have to be on that scale. One step of iteratively
-//! reweighted least squares from the base rate `p0` (McCullagh and Nelder 1989, section 2.5) replaces a label by its
-//! working response
+//! Scores of a logistic model are log-odds, and `theta` and prior have to be on that scale. One
+//! step of iteratively reweighted least squares from the base rate `p0` (McCullagh and Nelder 1989,
+//! section 2.5) replaces a label by its working response
 //!
 //! ```text
 //! z = logit(p0) + (y - p0) / (p0 (1 - p0))
 //! ```
 //!
-//! Its expectation is the log-odds to first order in `p - p0`, and its weight `p0 (1 - p0)` is the same for all labels,
-//! so least squares on `z` is the whole step. Offsets, factors and the population of users then come from the trainer
-//! for graded labels. The limitation: log-odds far from those of the base rate are estimated too far above it and not
-//! far enough below, and no later step corrects that in `theta`. Two numbers compensate for it on average, both chosen
-//! by the log loss of held-out labels: a gain, by which everything but the base rate is shrunk, and the scale of the
-//! prior. The served user states are solved under the exact logistic loss.
+//! Its expectation is the log-odds to first order in `p - p0`, and its weight `p0 (1 - p0)` is the
+//! same for all labels, so least squares on `z` is the whole step. Offsets, factors and the
+//! population of users then come from the trainer for graded labels. The limitation: log-odds far
+//! from those of the base rate are estimated too far above it and not far enough below, and no
+//! later step corrects that in `theta`. Two numbers compensate for it on average, both chosen by
+//! the log loss of held-out labels: a gain, by which everything but the base rate is shrunk, and
+//! the scale of the prior. The served user states are solved under the exact logistic loss.
 
 use celeris_model::linear::cholesky_of_squares;
 use celeris_model::{Loss, ModelError, Prior};
@@ -32,7 +33,8 @@ use crate::state::Settled;
 use crate::trained::{Metrics, Trained};
 use crate::tuning::{ITERATIONS_MIN, PRIOR_SCALES, RATINGS_MIN, folds};
 
-/// Minimum distance of the base rate from 0 and 1, so that working responses stay finite if all labels are equal.
+/// Minimum distance of the base rate from 0 and 1, so that working responses stay finite if all
+/// labels are equal.
 const RATE_MIN: f64 = 1e-4;
 
 /// Candidate gains, descending; the first is kept unless another is better.
@@ -41,7 +43,8 @@ const GAINS: [f64; 5] = [1.0, 0.71, 0.5, 0.35, 0.25];
 /// Relative difference below which losses are considered equal.
 const INDIFFERENCE: f64 = 1e-3;
 
-/// Maximum number of users whose held-out labels are predicted; each is solved for every gain and scale.
+/// Maximum number of users whose held-out labels are predicted; each is solved for every gain and
+/// scale.
 const USERS_MAX: usize = 2048;
 
 /// Users per partial sum; fixed, so that sums do not depend on the number of threads.
@@ -234,7 +237,8 @@ pub(crate) fn train_logistic(
     finish(ratings, shrunk(learnt, base, tuned.gain), &tuned, (regularization, iterations))
 }
 
-/// Warm start with the gain and scale of an earlier training: new working responses, a few iterations.
+/// Warm start with the gain and scale of an earlier training: new working responses, a few
+/// iterations.
 pub(crate) fn refresh_logistic(
     ratings: &Ratings,
     settings: &TrainSettings,
@@ -248,8 +252,8 @@ pub(crate) fn refresh_logistic(
     let base = BaseRate::of(ratings);
     let held = HeldRows::of(ratings, fresh.rows, settings.seed);
     let asked = held.as_ref().map(|held| base.working(&held.asked)).transpose()?;
-    // Iterations fit working responses, so the error on these decides when to stop; the log loss is evaluated at the
-    // end.
+    // Iterations fit working responses, so the error on these decides when to stop; the log loss is
+    // evaluated at the end.
     let error = |learnt: &Learnt| {
         Ok(asked.as_ref().map_or(0.0, |asked| learnt.own_rmse(asked.list(), (f32::NEG_INFINITY, f32::INFINITY))))
     };
@@ -349,8 +353,8 @@ mod tests {
         let labels: Vec<Rating> = (0..1000).map(|k| rating(if k % 4 == 0 { 1.0 } else { 0.0 })).collect();
         let base = BaseRate::of(&Ratings::new(1, 1, labels.clone()).unwrap());
         assert!((base.rate - 0.25).abs() < 1e-3, "{}", base.rate);
-        // The mean response of labels with a rate close to p0 is the log-odds of that rate, up to the square of the
-        // difference.
+        // The mean response of labels with a rate close to p0 is the log-odds of that rate, up to
+        // the square of the difference.
         let rate: f64 = 0.26;
         let share = (rate * 1000.0).round() as usize;
         let near: Vec<Rating> = (0..1000).map(|k| rating(if k < share { 1.0 } else { 0.0 })).collect();

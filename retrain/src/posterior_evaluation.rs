@@ -22,7 +22,8 @@ pub(crate) struct Errors {
     weight: f64,
     /// Weighted squared errors of the scores, clipped to the range of the labels.
     squares: f64,
-    /// Squared errors of the unclipped scores, each divided by its variance in units of the noise variance.
+    /// Squared errors of the unclipped scores, each divided by its variance in units of the noise
+    /// variance.
     relative_squares: f64,
 }
 

@@ -11,22 +11,23 @@ use crate::learn::Learnt;
 /// Target slightly below [`CONDITION_MAX`], to allow for rounding.
 pub(crate) const CONDITION_TARGET: f64 = 0.99 * CONDITION_MAX;
 
-/// Factors of the variance by which the prior of the weights of latent factors is widened, and that of a user's weight
-/// of popularity is narrowed, relative to the fit.
+/// Factors of the variance by which the prior of the weights of latent factors is widened, and that
+/// of a user's weight of popularity is narrowed, relative to the fit.
 ///
-/// These choose a behaviour, not accuracy: with the fitted prior, three good labels of well-known films raise all
-/// well-known films more than similar films, because popularity differs between items more than any factor. With these
-/// values, the first labels of a user mostly change the weights of factors. Both were chosen on ml-latest-small, where
-/// they cost about 0.6 % of the held-out error.
+/// These choose a behaviour, not accuracy: with the fitted prior, three good labels of well-known
+/// films raise all well-known films more than similar films, because popularity differs between
+/// items more than any factor. With these values, the first labels of a user mostly change the
+/// weights of factors. Both were chosen on ml-latest-small, where they cost about 0.6 % of the
+/// held-out error.
 const FACTOR_WIDENING: f64 = 2.0;
 const POPULARITY_NARROWING: f64 = 8.0;
 
-/// `w0` and `Lambda = scale * sigma^2 S^-1` from the estimated population: `S` is the covariance of the users'
-/// posterior means plus their posterior covariances (the M step of empirical Bayes), so it is neither narrowed by the
-/// shrinkage of users with few ratings nor widened by their noise.
+/// `w0` and `Lambda = scale * sigma^2 S^-1` from the estimated population: `S` is the covariance of
+/// the users' posterior means plus their posterior covariances (the M step of empirical Bayes), so
+/// it is neither narrowed by the shrinkage of users with few ratings nor widened by their noise.
 ///
-/// Serving treats features as exact, the trainer does not; `scale`, tuned on held-out ratings, compensates for that.
-/// `noise_variance` is that of held-out labels.
+/// Serving treats features as exact, the trainer does not; `scale`, tuned on held-out ratings,
+/// compensates for that. `noise_variance` is that of held-out labels.
 ///
 /// # Errors
 /// [`RetrainError::Prior`] if labels were so large that the covariance overflowed.
@@ -34,7 +35,8 @@ pub(crate) fn fit_prior(learnt: &Learnt, scale: f64, noise_variance: f64) -> Res
     of_precision(learnt, &(population_precision(learnt)? * (scale * learnt.noise_variance)), noise_variance)
 }
 
-/// `w0` and `Lambda = scale * S^-1` for a loss with its own noise model: the precision is absolute, `sigma^2` is 1.
+/// `w0` and `Lambda = scale * S^-1` for a loss with its own noise model: the precision is absolute,
+/// `sigma^2` is 1.
 ///
 /// # Errors
 /// Same as [`fit_prior`].
@@ -51,7 +53,8 @@ fn of_precision(learnt: &Learnt, precision: &DMatrix<f64>, noise_variance: f64) 
     Ok(Prior::new(learnt.weight_mean.as_slice().to_vec(), precision.as_slice().to_vec(), noise_variance)?)
 }
 
-/// `S` with the variances of factors widened and that of popularity narrowed; correlations are unchanged.
+/// `S` with the variances of factors widened and that of popularity narrowed; correlations are
+/// unchanged.
 fn adjusted(learnt: &Learnt) -> DMatrix<f64> {
     let latent = learnt.shape.latent;
     let deviations = DVector::from_fn(learnt.dim, |coordinate, _| match coordinate {
@@ -62,12 +65,12 @@ fn adjusted(learnt: &Learnt) -> DMatrix<f64> {
     learnt.weight_covariance.component_mul(&(&deviations * deviations.transpose()))
 }
 
-/// The inverse with its largest eigenvalues lowered until the condition is within bounds: directions in which users do
-/// not differ get a weaker prior than fitted, whose cost is visible to the tuning of the scale. `None` if the
-/// covariance is zero or not finite.
+/// The inverse with its largest eigenvalues lowered until the condition is within bounds:
+/// directions in which users do not differ get a weaker prior than fitted, whose cost is visible to
+/// the tuning of the scale. `None` if the covariance is zero or not finite.
 ///
-/// The bound is applied before inverting: for a covariance that is singular up to rounding, no eigenvalue of the
-/// inverse is accurate.
+/// The bound is applied before inverting: for a covariance that is singular up to rounding, no
+/// eigenvalue of the inverse is accurate.
 fn bounded_inverse(covariance: DMatrix<f64>) -> Option<DMatrix<f64>> {
     let mut eigen = symmetric_eigen(covariance)?;
     let floor = eigen.eigenvalues.max() / CONDITION_TARGET;
@@ -96,8 +99,8 @@ mod tests {
         assert!(eigenvalues.iter().any(|value| (value - 50.0).abs() < 1e-6), "{eigenvalues}");
     }
 
-    /// Such a covariance results from a few users who differ in one direction only: its inverse would have negative
-    /// eigenvalues.
+    /// Such a covariance results from a few users who differ in one direction only: its inverse
+    /// would have negative eigenvalues.
     #[test]
     fn a_singular_covariance_has_a_prior() {
         let direction = DVector::from_fn(50, |row, _| ((row * 7 + 3) % 11) as f64 - 5.0);

@@ -40,7 +40,8 @@ pub struct Step {
     pub fraction: f32,
 }
 
-/// Receives progress reports. Called from one thread at a time, at most some tens of times per second.
+/// Receives progress reports. Called from one thread at a time, at most some tens of times per
+/// second.
 pub trait Progress: Sync {
     fn report(&self, step: Step);
 }

@@ -27,13 +27,14 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// The expected percentile rank (Hu et al. 2008, eq. 8): 0 if the taken items lead every list, 0.5 for random
-    /// lists.
+    /// The expected percentile rank (Hu et al. 2008, eq. 8): 0 if the taken items lead every list,
+    /// 0.5 for random lists.
     pub(crate) fn percentile(&self) -> f64 {
         self.percentiles / self.confidence
     }
 
-    /// Recall at 10: the share of a user's held-out items among the first ten, relative to at most ten.
+    /// Recall at 10: the share of a user's held-out items among the first ten, relative to at most
+    /// ten.
     pub(crate) fn recall(&self) -> f64 {
         self.recall / self.users
     }
@@ -67,8 +68,8 @@ impl Ranks {
     }
 }
 
-/// Evaluates a fit to `known` on `asked`, over the active items that the user has not taken in `known`. Users without
-/// known pairs are skipped.
+/// Evaluates a fit to `known` on `asked`, over the active items that the user has not taken in
+/// `known`. Users without known pairs are skipped.
 pub(crate) fn evaluate(
     fit: &ImplicitFit,
     (users, dim): (usize, usize),

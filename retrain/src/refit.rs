@@ -1,4 +1,5 @@
-//! Warm start of the trainers of graded labels and of clicks: iterations from the factors of an earlier training.
+//! Warm start of the trainers of graded labels and of clicks: iterations from the factors of an
+//! earlier training.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -11,13 +12,14 @@ use crate::progress::{Phase, Progress, Step};
 use crate::ratings::Ratings;
 use crate::state::Settled;
 
-/// One in this many fresh ratings is held out, if that gives [`HELD_OUT_MIN`] or more, up to [`HELD_OUT_MAX`].
+/// One in this many fresh ratings is held out, if that gives [`HELD_OUT_MIN`] or more, up to
+/// [`HELD_OUT_MAX`].
 const HELD_OUT_SHARE: usize = 10;
 const HELD_OUT_MIN: usize = 50;
 const HELD_OUT_MAX: usize = 20_000;
 
-/// Iterations if nothing is held out. On ml-latest-small with 70 % more ratings, one to three iterations give the same
-/// served error.
+/// Iterations if nothing is held out. On ml-latest-small with 70 % more ratings, one to three
+/// iterations give the same served error.
 const ITERATIONS_UNJUDGED: usize = 3;
 
 /// Iterations stop when the held-out error decreases by less than this share.
@@ -55,9 +57,9 @@ pub(crate) struct Refit {
     pub(crate) evaluated: Option<Learnt>,
 }
 
-/// Iterates from `state`: over the ratings that are not held out until `error`, the held-out error, no longer
-/// decreases; then once over all ratings. The caller guarantees that `held` has the same rows as `ratings`; the labels
-/// may differ.
+/// Iterates from `state`: over the ratings that are not held out until `error`, the held-out error,
+/// no longer decreases; then once over all ratings. The caller guarantees that `held` has the same
+/// rows as `ratings`; the labels may differ.
 pub(crate) fn refit(
     ratings: &Ratings,
     recipe: Recipe,

@@ -15,10 +15,11 @@ pub const ITERATIONS_LIMIT: usize = 1000;
 /// Settings of the caller; all others are tuned on held-out ratings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainSettings {
-    /// Length of feature and weight vectors, including the constant: with `dim` 20, 17 latent factors, two side
-    /// features, and 1.
+    /// Length of feature and weight vectors, including the constant: with `dim` 20, 17 latent
+    /// factors, two side features, and 1.
     pub dim: usize,
-    /// Seed of the factors and of the choice of held-out ratings. Equal seeds and ratings give equal bytes.
+    /// Seed of the factors and of the choice of held-out ratings. Equal seeds and ratings give
+    /// equal bytes.
     pub seed: u64,
     /// Number of training threads; does not affect the result.
     pub threads: NonZeroUsize,
@@ -26,8 +27,8 @@ pub struct TrainSettings {
     pub iterations_max: usize,
     /// Share of the partners' variances in every row's ridge; `None` tunes it.
     pub regularization: Option<f64>,
-    /// The loss, which selects the trainer: for graded labels, clicks, or implicit feedback, where `regularization` is
-    /// the `lambda` of Hu et al. (2008).
+    /// The loss, which selects the trainer: for graded labels, clicks, or implicit feedback, where
+    /// `regularization` is the `lambda` of Hu et al. (2008).
     pub loss: Loss,
 }
 

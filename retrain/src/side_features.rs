@@ -1,12 +1,14 @@
 //! Side features: popularity and expected label of an item, known before any factor is learnt.
 //!
-//! Users differ in how much they prefer popular items, and in how widely they spread their labels. Both effects are
-//! linear in two side features that can be computed in one pass over the data, so the model receives them as given
-//! features with weights per user (the global effects of Bell and Koren 2007), instead of learning them as factors.
+//! Users differ in how much they prefer popular items, and in how widely they spread their labels.
+//! Both effects are linear in two side features that can be computed in one pass over the data, so
+//! the model receives them as given features with weights per user (the global effects of Bell and
+//! Koren 2007), instead of learning them as factors.
 //!
-//! Known limitation: the expected label of an item is computed from the same ratings that users' weights on it are then
-//! fitted to, so those weights are too large if items have few ratings. On ml-latest-small that costs 4 % of the error
-//! at ten ratings per user (RMSE 0.97 instead of 0.93), and nothing at ninety percent of the data.
+//! Known limitation: the expected label of an item is computed from the same ratings that users'
+//! weights on it are then fitted to, so those weights are too large if items have few ratings. On
+//! ml-latest-small that costs 4 % of the error at ten ratings per user (RMSE 0.97 instead of 0.93),
+//! and nothing at ninety percent of the data.
 
 use celeris_model::ModelError;
 
@@ -19,11 +21,12 @@ pub(crate) const SIDE_FEATURES: usize = 2;
 /// Maximum number of iterations of the model without factors that estimates the expected labels.
 const BIAS_ITERATIONS: usize = 10;
 
-/// The model has converged once an iteration changes its biases by less than this share of their size.
+/// The model has converged once an iteration changes its biases by less than this share of their
+/// size.
 const BIAS_MOVES_MIN: f64 = 1e-4;
 
-/// Side features are clipped to this many standard deviations, so that items without ratings are not scored by a linear
-/// extrapolation beyond the rated items.
+/// Side features are clipped to this many standard deviations, so that items without ratings are
+/// not scored by a linear extrapolation beyond the rated items.
 const DEVIATIONS_MAX: f64 = 3.0;
 
 /// The side features of all items, and of an item without ratings.
@@ -62,7 +65,8 @@ fn popularity(ratings: &Ratings) -> Vec<f64> {
     counts.iter().map(|count| count.ln_1p()).collect()
 }
 
-/// The item's part of a model of biases and popularity only; the last entry is for an item without ratings.
+/// The item's part of a model of biases and popularity only; the last entry is for an item without
+/// ratings.
 fn expected_labels(ratings: &Ratings, grouped: &Grouped, popularity: &[f32]) -> Result<Vec<f64>, ModelError> {
     let shape = Shape { latent: 0, side_features: 1 };
     let start = Start { shape, side_features: popularity, regularization: 1.0, seed: 0 };

@@ -14,8 +14,8 @@ use crate::state::Settled;
 use crate::trained::{Metrics, Trained};
 use crate::tuning::{HeldOutFigures, Tuned, tune};
 
-/// Minimum number of held-out ratings to estimate the noise variance from them; with fewer, that of the earlier
-/// training is scaled by the change of the trainer's own estimate.
+/// Minimum number of held-out ratings to estimate the noise variance from them; with fewer, that of
+/// the earlier training is scaled by the change of the trainer's own estimate.
 const NOISE_ENOUGH: usize = 2000;
 
 pub(crate) fn train_squared(
@@ -73,7 +73,8 @@ pub(crate) fn refresh_squared(
 /// Makes the version from the final training.
 fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, RetrainError> {
     let noise_variance = tuned.held_out.map_or(learnt.noise_variance, |held_out| held_out.noise_variance);
-    // If all labels are predicted exactly, there is no noise, but a prior needs a positive variance.
+    // If all labels are predicted exactly, there is no noise, but a prior needs a positive
+    // variance.
     let noise_variance = noise_variance.max(f64::from(f32::MIN_POSITIVE));
     let prior = fit_prior(&learnt, tuned.prior_scale, noise_variance)?;
     let label_range = ratings.label_range();

@@ -5,9 +5,10 @@
 //! | `trainer_state.json` | the chosen settings, and the part of the fit whose size does not depend on the data |
 //! | `trainer_items.parquet` | [`celeris_formats::trainer_items`] |
 //!
-//! The version's own `item_features.parquet` is not sufficient: its features are standardised, and contain pinned ones.
-//! Serving does not need these files; without them the next training starts cold. A version from a warm start contains
-//! the state of its cold training: see [`crate::refresh`].
+//! The version's own `item_features.parquet` is not sufficient: its features are standardised, and
+//! contain pinned ones. Serving does not need these files; without them the next training starts
+//! cold. A version from a warm start contains the state of its cold training: see
+//! [`crate::refresh`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -133,7 +134,8 @@ impl TrainerState {
         items.table()
     }
 
-    /// Reads the state from a version directory, for items numbered by `number` below `count`; `None` if there is none.
+    /// Reads the state from a version directory, for items numbered by `number` below `count`;
+    /// `None` if there is none.
     ///
     /// # Errors
     /// [`RetrainError::Format`] or `JobFile` with the file.

@@ -25,7 +25,8 @@ pub struct Metrics {
     pub prior_scale: f64,
     /// RMSE of the served posterior on held-out ratings; `None` if there were too few to hold out.
     pub validation_rmse: Option<f64>,
-    /// Expected percentile rank of held-out pairs (Hu et al. 2008, eq. 8), 0.5 by chance; implicit feedback only.
+    /// Expected percentile rank of held-out pairs (Hu et al. 2008, eq. 8), 0.5 by chance; implicit
+    /// feedback only.
     pub validation_percentile_rank: Option<f64>,
     /// Recall at 10 of held-out items; implicit feedback only.
     pub validation_recall_at_10: Option<f64>,
@@ -33,7 +34,8 @@ pub struct Metrics {
     pub validation_log_loss: Option<f64>,
     /// The same for the base rate alone.
     pub base_rate_log_loss: Option<f64>,
-    /// RMSE of the trainer's own weights on the training data: of labels, probabilities or preferences.
+    /// RMSE of the trainer's own weights on the training data: of labels, probabilities or
+    /// preferences.
     pub train_rmse: f64,
     /// `sigma^2`: from held-out ratings, otherwise the trainer's own estimate.
     pub noise_variance: f64,
@@ -95,8 +97,8 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// The rating as an example for a served user state, as the first one of its user and item. For repeated pairs
-    /// under implicit loss, use [`celeris_model::preference::Takings`].
+    /// The rating as an example for a served user state, as the first one of its user and item. For
+    /// repeated pairs under implicit loss, use [`celeris_model::preference::Takings`].
     ///
     /// The caller guarantees that the item's index is below the number of items in the training.
     #[must_use]

@@ -19,7 +19,8 @@ use crate::trained::Trained;
 /// The result depends on ratings, settings and pinned features, not on the number of threads.
 ///
 /// # Errors
-/// `Setting`, `IndexOutOfRange` or `Prior` for invalid input, `Threads` if the threads cannot be started.
+/// `Setting`, `IndexOutOfRange` or `Prior` for invalid input, `Threads` if the threads cannot be
+/// started.
 pub fn train(
     ratings: &Ratings,
     settings: &TrainSettings,

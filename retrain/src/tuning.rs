@@ -1,8 +1,9 @@
 //! Tuning of settings on held-out ratings.
 //!
-//! A tenth of the ratings is held out, features are learnt from the rest for each regularization until they stop
-//! improving, and each fit is evaluated by the served posteriors under priors of several scales. If a tenth is few
-//! ratings, several tenths are held out in turn and evaluated together.
+//! A tenth of the ratings is held out, features are learnt from the rest for each regularization
+//! until they stop improving, and each fit is evaluated by the served posteriors under priors of
+//! several scales. If a tenth is few ratings, several tenths are held out in turn and evaluated
+//! together.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -20,7 +21,8 @@ use crate::settings::TrainSettings;
 /// One in this many ratings is held out.
 const FOLDS: u8 = 10;
 
-/// Folds are evaluated until this many ratings have been held out in total, or [`FOLDS_TRIED_MAX`] folds.
+/// Folds are evaluated until this many ratings have been held out in total, or [`FOLDS_TRIED_MAX`]
+/// folds.
 const HELD_OUT_ENOUGH: usize = 2000;
 const FOLDS_TRIED_MAX: usize = 3;
 
@@ -29,18 +31,20 @@ pub(crate) const RATINGS_MIN: usize = 100;
 
 /// Minimum number of iterations before the held-out error is evaluated.
 ///
-/// Chosen on ml-latest-small, where the error of a split is flat from 10 to 20 iterations. With some ten ratings per
-/// user, fewer iterations predict better (RMSE 0.954 after 10, 0.976 after 20, see [`crate::side_features`]), but users
-/// learn less online.
+/// Chosen on ml-latest-small, where the error of a split is flat from 10 to 20 iterations. With
+/// some ten ratings per user, fewer iterations predict better (RMSE 0.954 after 10, 0.976 after 20,
+/// see [`crate::side_features`]), but users learn less online.
 pub(crate) const ITERATIONS_MIN: usize = 18;
 
-/// Candidate shares of the partners' variances. The first is that of the model, and is kept unless another is better.
+/// Candidate shares of the partners' variances. The first is that of the model, and is kept unless
+/// another is better.
 const REGULARIZATIONS: [f64; 2] = [1.0, 0.5];
 
 /// Candidate scales of the prior precision, ascending, in steps that the error hardly resolves.
 pub(crate) const PRIOR_SCALES: [f64; 7] = [0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0];
 
-/// Relative difference below which errors are considered equal: some thousands of held-out ratings do not resolve less.
+/// Relative difference below which errors are considered equal: some thousands of held-out ratings
+/// do not resolve less.
 const INDIFFERENCE: f64 = 1e-3;
 
 /// The settings of the final training.
@@ -55,7 +59,8 @@ pub(crate) struct Tuned {
 /// Metrics of the chosen settings on held-out ratings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct HeldOutFigures {
-    /// `None` if the noise variance is from an earlier training and too few ratings could be held out.
+    /// `None` if the noise variance is from an earlier training and too few ratings could be held
+    /// out.
     pub(crate) rmse: Option<f64>,
     pub(crate) noise_variance: f64,
 }
@@ -84,7 +89,8 @@ impl Trial {
         self.errors.iter().map(Errors::rmse).fold(f64::INFINITY, f64::min)
     }
 
-    /// Index of the smallest scale that is as good as the best: a wider prior lets users learn faster.
+    /// Index of the smallest scale that is as good as the best: a wider prior lets users learn
+    /// faster.
     fn best_scale(&self) -> usize {
         let enough = self.lowest_rmse() * (1.0 + INDIFFERENCE);
         self.errors.iter().position(|errors| errors.rmse() <= enough).unwrap_or_default()
@@ -167,8 +173,8 @@ pub(crate) fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
     (0_u8..FOLDS).take(tried).map(split).collect()
 }
 
-/// Learns until an iteration, from [`ITERATIONS_MIN`] on, no longer lowers the held-out error. Returns the fit and the
-/// number of iterations.
+/// Learns until an iteration, from [`ITERATIONS_MIN`] on, no longer lowers the held-out error.
+/// Returns the fit and the number of iterations.
 fn learn_until_worse(
     (known, prepared): (&Ratings, &Prepared),
     asked: &[Rating],

@@ -1,5 +1,5 @@
-//! A catalog with the search structures of two versions, compared with an oracle that checks every item: random
-//! attributes, filters, deletions, re-creations, version changes, and exclusions.
+//! A catalog with the search structures of two versions, compared with an oracle that checks every
+//! item: random attributes, filters, deletions, re-creations, version changes, and exclusions.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};

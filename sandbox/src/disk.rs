@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Maximum number of files and folders; a folder with more is too large, regardless of their contents.
+/// Maximum number of files and folders; a folder with more is too large, regardless of their
+/// contents.
 pub const FILES_MAX: u64 = 100_000;
 
 /// Bytes of a block in `stat`.
@@ -21,7 +22,8 @@ pub(crate) struct Usage {
     pub(crate) files: u64,
 }
 
-/// Usage below a folder, without following links. Files created or deleted meanwhile may be counted or not.
+/// Usage below a folder, without following links. Files created or deleted meanwhile may be counted
+/// or not.
 pub(crate) fn usage(folder: &Path) -> Usage {
     let (mut usage, mut open) = (Usage::default(), vec![folder.to_owned()]);
     while let Some(folder) = open.pop() {

@@ -8,7 +8,8 @@ use thiserror::Error;
 /// Error of starting or supervising a program. How a program ended is an [`crate::Ending`].
 #[derive(Debug, Error)]
 pub enum SandboxError {
-    /// A file cannot be read or written, or the program at this path cannot be started or waited for.
+    /// A file cannot be read or written, or the program at this path cannot be started or waited
+    /// for.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]

@@ -1,8 +1,8 @@
 //! Cleanup of processes whose supervisor was killed.
 //!
-//! The caller becomes the subreaper of its descendants, so that the descendants of a dead supervisor become its own
-//! children, in whatever sessions and groups. It must start no children other than supervisors: any other child is a
-//! leftover and is killed with its descendants.
+//! The caller becomes the subreaper of its descendants, so that the descendants of a dead
+//! supervisor become its own children, in whatever sessions and groups. It must start no children
+//! other than supervisors: any other child is a leftover and is killed with its descendants.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -46,8 +46,8 @@ pub(crate) fn start(command: &mut Command) -> io::Result<(Child, Supervisor)> {
     Ok((child, Supervisor(pid)))
 }
 
-/// Kills all descendants of this process that are not below a supervisor, until none is left or the time limit is
-/// reached. Blocks the thread.
+/// Kills all descendants of this process that are not below a supervisor, until none is left or the
+/// time limit is reached. Blocks the thread.
 pub(crate) fn end() {
     let deadline = Instant::now() + GONE_WITHIN;
     loop {

@@ -1,4 +1,5 @@
-//! Output of a program: lines are passed to the caller, the rest is kept in part, and all of it counts as a heartbeat.
+//! Output of a program: lines are passed to the caller, the rest is kept in part, and all of it
+//! counts as a heartbeat.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes kept from the beginning and the end of the output, since the cause of a failure is usually the first or the
-/// last error.
+/// Bytes kept from the beginning and the end of the output, since the cause of a failure is usually
+/// the first or the last error.
 const HEAD_BYTES: usize = 4 << 10;
 const TAIL_BYTES: usize = 8 << 10;
 
@@ -64,8 +65,8 @@ impl OutputExcerpt {
     }
 }
 
-/// Reads a stream of the program to its end, in bounded memory. Lines that `takes` does not accept are kept in the
-/// excerpt.
+/// Reads a stream of the program to its end, in bounded memory. Lines that `takes` does not accept
+/// are kept in the excerpt.
 pub(crate) async fn read_output(
     mut stream: impl AsyncRead + Unpin,
     pulse: Pulse,

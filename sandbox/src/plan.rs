@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::SandboxError;
 
-/// Command of the caller's binary that calls [`crate::supervise`]; its option `--plan` is the path of a [`Plan`].
+/// Command of the caller's binary that calls [`crate::supervise`]; its option `--plan` is the path
+/// of a [`Plan`].
 pub const SUPERVISE: &str = "supervise-confined";
 
-/// Command of the caller's binary that calls [`crate::become_program`], with the options `--plan` and `--parent`, the
-/// process id of the supervisor.
+/// Command of the caller's binary that calls [`crate::become_program`], with the options `--plan`
+/// and `--parent`, the process id of the supervisor.
 pub const BECOME: &str = "become-confined";
 
 /// Limits of all processes of a program together.
@@ -96,7 +97,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Writes the report. The finished file is renamed into place, so that readers never see a partial one.
+    /// Writes the report. The finished file is renamed into place, so that readers never see a
+    /// partial one.
     pub(crate) fn write(self, report: &Path) -> Result<(), SandboxError> {
         let unfinished = report.with_extension("tmp");
         let text = serde_json::to_vec(&self).expect("numbers and names always serialise");

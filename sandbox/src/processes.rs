@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, wait};
 
-/// Interval between two passes of killing: the minimum while new processes appear, rising to the maximum.
+/// Interval between two passes of killing: the minimum while new processes appear, rising to the
+/// maximum.
 const PASS_MIN: Duration = Duration::from_millis(1);
 const PASS_MAX: Duration = Duration::from_millis(200);
 
@@ -83,8 +84,9 @@ pub(crate) fn resident_bytes(process: &Process) -> u64 {
     kibibytes.unwrap_or_default() << 10
 }
 
-/// Kills these processes, their groups first: a group is killed at once, however fast it forks. Only groups created by
-/// one of `leaders` are killed, since any other group may contain unrelated processes.
+/// Kills these processes, their groups first: a group is killed at once, however fast it forks.
+/// Only groups created by one of `leaders` are killed, since any other group may contain unrelated
+/// processes.
 pub(crate) fn kill(processes: &[Process], leaders: &BTreeSet<i32>) {
     let groups = processes.iter().map(|process| process.group).filter(|group| leaders.contains(group));
     let groups: BTreeSet<i32> = groups.collect();
@@ -120,11 +122,11 @@ pub(crate) fn reap() -> io::Result<Reaped> {
     }
 }
 
-/// Kills all descendants of this process until none is left. May take long: a process in an uninterruptible write to a
-/// slow disk ends only after that.
+/// Kills all descendants of this process until none is left. May take long: a process in an
+/// uninterruptible write to a slow disk ends only after that.
 ///
-/// The result of `wait` decides, since a listing may miss new processes: this process is the subreaper of all its
-/// descendants, so it has a child as long as one of them lives.
+/// The result of `wait` decides, since a listing may miss new processes: this process is the
+/// subreaper of all its descendants, so it has a child as long as one of them lives.
 pub(crate) fn kill_all(program: Pid) {
     let (mut known, mut pause) = (BTreeSet::from([program.as_raw_nonzero().get()]), PASS_MIN);
     loop {

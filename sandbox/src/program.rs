@@ -36,9 +36,10 @@ fn prepare(plan: &Path, parent: i32) -> Result<(String, Vec<String>), SandboxErr
     Ok((program, words.collect()))
 }
 
-/// Kernel limits, for growth between two measurements of the supervisor: the data segment of one process is limited to
-/// the memory of all (reserved address space, as used by Java, does not count), one file to the disk of all, and the
-/// processes of the user to the current number plus the program's limit. The last one does not apply to root.
+/// Kernel limits, for growth between two measurements of the supervisor: the data segment of one
+/// process is limited to the memory of all (reserved address space, as used by Java, does not
+/// count), one file to the disk of all, and the processes of the user to the current number plus
+/// the program's limit. The last one does not apply to root.
 fn limit(limits: Limits, parent: i32) -> Result<(), SandboxError> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(SandboxError::system("follow the supervisor"))?;
     // A parent that exited before the signal was requested will not send it.

@@ -1,5 +1,5 @@
-//! The caller's side of a run: starts the supervisor, reads the program's output, and stops it on a timeout, a missing
-//! heartbeat or a cancellation.
+//! The caller's side of a run: starts the supervisor, reads the program's output, and stops it on a
+//! timeout, a missing heartbeat or a cancellation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,8 @@ use crate::plan::{Ending, Limits, Plan, SUPERVISE};
 /// Interval of the checks of time, heartbeat and cancellation.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Time for a supervisor to end its program; after that it is killed, and the caller cleans up itself.
+/// Time for a supervisor to end its program; after that it is killed, and the caller cleans up
+/// itself.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 
 /// Time for which the pipes of a program that has ended may stay open.
@@ -59,15 +60,15 @@ pub struct Outcome {
     pub stopped: Option<Stop>,
     /// The supervisor's report; `None` if the supervisor was killed.
     pub ending: Option<Ending>,
-    /// Beginning and end of what the program printed on standard error, or else on standard output; `None` if it
-    /// printed nothing.
+    /// Beginning and end of what the program printed on standard error, or else on standard output;
+    /// `None` if it printed nothing.
     pub printed: Option<String>,
 }
 
 impl Run {
-    /// Runs the program until it ends. `takes` is called with every line of its standard output, and returns whether it
-    /// takes the line; all others are kept for [`Outcome::printed`]. All processes that the program started are killed,
-    /// also if the future is dropped.
+    /// Runs the program until it ends. `takes` is called with every line of its standard output,
+    /// and returns whether it takes the line; all others are kept for [`Outcome::printed`]. All
+    /// processes that the program started are killed, also if the future is dropped.
     ///
     /// # Errors
     /// `Io` if the supervisor cannot be started or waited for, or its plan cannot be written.
@@ -86,8 +87,8 @@ impl Run {
             tokio::spawn(read_output(stderr, pulse.clone(), errors.clone(), |_| false)),
         ];
         let (stopped, supervised) = self.wait(&mut child, leash, &pulse).await?;
-        // The program can write to the path of the report too; only after a successful exit is the supervisor's version
-        // the last one.
+        // The program can write to the path of the report too; only after a successful exit is the
+        // supervisor's version the last one.
         let ending = if supervised.success() { Ending::read(&report) } else { None };
         drop(supervisor);
         if ending.is_none() {
@@ -118,8 +119,8 @@ impl Run {
         orphans::start(&mut command).map_err(SandboxError::io(&self.supervisor))
     }
 
-    /// Waits for the supervisor, and stops it if necessary. Returns the reason for stopping it, if any, and its exit
-    /// status.
+    /// Waits for the supervisor, and stops it if necessary. Returns the reason for stopping it, if
+    /// any, and its exit status.
     async fn wait(
         &self,
         child: &mut Child,

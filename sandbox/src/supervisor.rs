@@ -20,17 +20,18 @@ use crate::processes::{Reaped, below, kill_all, reap, resident_bytes, threads_of
 /// Interval of the supervision loop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Minimum interval of the measurements; longer if measuring a large folder takes long, so that it uses at most one
-/// part in [`DISK_SHARE`] of the time.
+/// Minimum interval of the measurements; longer if measuring a large folder takes long, so that it
+/// uses at most one part in [`DISK_SHARE`] of the time.
 const MEASURE_EVERY: Duration = Duration::from_millis(200);
 const DISK_SHARE: u32 = 10;
 
-/// Nice value of the supervisor, if it has the right to lower it: it must be scheduled even if the program starts many
-/// processes. Otherwise only the kernel limits the number of processes.
+/// Nice value of the supervisor, if it has the right to lower it: it must be scheduled even if the
+/// program starts many processes. Otherwise only the kernel limits the number of processes.
 const NICENESS: i32 = -10;
 
-/// Runs the program of a plan until it ends, kills all its descendants, and writes the [`Ending`] to the file that the
-/// plan names. The caller must not have other child processes: all children are treated as the program's.
+/// Runs the program of a plan until it ends, kills all its descendants, and writes the [`Ending`]
+/// to the file that the plan names. The caller must not have other child processes: all children
+/// are treated as the program's.
 ///
 /// # Errors
 /// If the program cannot be started, or its ending cannot be written.
@@ -126,7 +127,8 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Measures five times a second, and immediately if the machine has many more threads than at the last count.
+    /// Measures five times a second, and immediately if the machine has many more threads than at
+    /// the last count.
     fn measure_processes(&mut self) -> Option<Ending> {
         let limits = &self.plan.limits;
         let threads = threads_of_machine().unwrap_or_default();

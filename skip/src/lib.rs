@@ -1,8 +1,8 @@
 //! Skipping of tests that a machine cannot run, because it lacks a program, a data set or a right.
 //!
-//! A test passes what it found to [`unless`]. Every skip is printed on standard error, and appended to the file that
-//! [`RECORD`] names, which `scripts/test` counts. A [`Need`] whose name is listed in [`REQUIRE`] must be met: its tests
-//! fail instead.
+//! A test passes what it found to [`unless`]. Every skip is printed on standard error, and appended
+//! to the file that [`RECORD`] names, which `scripts/test` counts. A [`Need`] whose name is listed
+//! in [`REQUIRE`] must be met: its tests fail instead.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -13,8 +13,8 @@ use std::thread;
 /// Environment variable with the names of needs that must be met, separated by commas.
 pub const REQUIRE: &str = "CELERIS_REQUIRE";
 
-/// Environment variable with the path of a file, to which one line is appended for each skipped test: the name of the
-/// need, the name of the test, and what is missing, separated by tabs.
+/// Environment variable with the path of a file, to which one line is appended for each skipped
+/// test: the name of the need, the name of the test, and what is missing, separated by tabs.
 pub const RECORD: &str = "CELERIS_SKIPPED";
 
 /// What a test needs beyond what the build needs.
@@ -48,11 +48,12 @@ impl Need {
     }
 }
 
-/// Returns `found`. If there is nothing, the calling test, or the rest of it, is skipped: the skip is recorded, and the
-/// caller returns. `missing` describes what is missing.
+/// Returns `found`. If there is nothing, the calling test, or the rest of it, is skipped: the skip
+/// is recorded, and the caller returns. `missing` describes what is missing.
 ///
 /// # Panics
-/// If the need is required and not met, if [`REQUIRE`] has an unknown name, or if the skip cannot be recorded.
+/// If the need is required and not met, if [`REQUIRE`] has an unknown name, or if the skip cannot
+/// be recorded.
 #[must_use]
 #[track_caller]
 pub fn unless<T>(need: Need, found: Option<T>, missing: &str) -> Option<T> {
@@ -64,7 +65,8 @@ pub fn unless<T>(need: Need, found: Option<T>, missing: &str) -> Option<T> {
     found
 }
 
-/// The folder of a data set: `../shared/data/NAME`, relative to the checkout. The test is skipped if it does not exist.
+/// The folder of a data set: `../shared/data/NAME`, relative to the checkout. The test is skipped
+/// if it does not exist.
 ///
 /// # Panics
 /// As [`unless`].

@@ -30,8 +30,8 @@ pub(crate) struct Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Closing the file is not enough: a child process holds a copy of it, and so the lock, from its fork until it
-        // executes its program. An error leaves it to the close.
+        // Closing the file is not enough: a child process holds a copy of it, and so the lock, from
+        // its fork until it executes its program. An error leaves it to the close.
         let _ = self.lock.unlock();
     }
 }

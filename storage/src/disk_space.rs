@@ -1,10 +1,11 @@
 //! Rejects new observations while there is still space for the accepted ones.
 //!
-//! A write that fails for lack of space leaves RocksDB in a state that only a restart resolves. So appends are rejected
-//! earlier, while the free space still suffices for flushing the data in memory, for the output of a compaction before
-//! it deletes its input, and for a reserve: for queued data, and for data that arrives until the next check of the
-//! disk. Reads continue, and appends are accepted again once there is space, without a restart. If other programs use
-//! up the reserve too, the log is poisoned as by any failed write.
+//! A write that fails for lack of space leaves RocksDB in a state that only a restart resolves. So
+//! appends are rejected earlier, while the free space still suffices for flushing the data in
+//! memory, for the output of a compaction before it deletes its input, and for a reserve: for
+//! queued data, and for data that arrives until the next check of the disk. Reads continue, and
+//! appends are accepted again once there is space, without a restart. If other programs use up the
+//! reserve too, the log is poisoned as by any failed write.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,11 +41,12 @@ const LOOK_EVERY_MS: u64 = 100;
 /// The reserve is at most one part in this many of the file system.
 const SHARE_MIN: u64 = 8;
 
-/// Changes of the registry may use the reserve down to one part in this many: they are small and few, and include a
-/// rollback and the end of a job.
+/// Changes of the registry may use the reserve down to one part in this many: they are small and
+/// few, and include a rollback and the end of a job.
 const REGISTRY_RESERVE_DIVISOR: u64 = 2;
 
-/// Number of write buffers that one compaction rewrites: the four that trigger it, and those that arrive meanwhile.
+/// Number of write buffers that one compaction rewrites: the four that trigger it, and those that
+/// arrive meanwhile.
 const COMPACTION_BUFFERS: usize = 6;
 
 /// Monitors the free space on the file system of the data directory.
@@ -79,7 +81,8 @@ impl SpaceGuard {
         guard
     }
 
-    /// Checks that there is space for more. Costs one load if there is: the committer calls [`Self::look`].
+    /// Checks that there is space for more. Costs one load if there is: the committer calls
+    /// [`Self::look`].
     ///
     /// # Errors
     /// [`StorageError::StorageFull`].
@@ -96,7 +99,8 @@ impl SpaceGuard {
         Err(StorageError::StorageFull { free, needed })
     }
 
-    /// Checks that there is space for a change of the registry, which may use a part of the reserve.
+    /// Checks that there is space for a change of the registry, which may use a part of the
+    /// reserve.
     ///
     /// # Errors
     /// [`StorageError::StorageFull`].
@@ -119,7 +123,8 @@ impl SpaceGuard {
 
     fn measure(&self) {
         let Ok(DiskSpace { free, total }) = DiskSpace::of(&self.dir) else { return };
-        // A compaction cannot rewrite more data than there is, so a small store can use a small disk.
+        // A compaction cannot rewrite more data than there is, so a small store can use a small
+        // disk.
         let compaction = self.database.sorted_bytes().min(self.compaction_bytes_max);
         let needed = self.reserve_max.min(total / SHARE_MIN) + self.database.unflushed_bytes() + compaction;
         self.free.store(free, Ordering::Relaxed);

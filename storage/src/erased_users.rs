@@ -18,8 +18,8 @@ struct Mark {
     under_way: u32,
 }
 
-/// Erasures by owner, such as a stream, and hash of the user. At most 65,536 users; the least recently used are
-/// evicted.
+/// Erasures by owner, such as a stream, and hash of the user. At most 65,536 users; the least
+/// recently used are evicted.
 pub struct ErasedUsers<O>(Mutex<LruCache<(O, u64), Mark>>);
 
 impl<O: Hash + Eq> Default for ErasedUsers<O> {
@@ -44,8 +44,8 @@ impl<O: Hash + Eq + Clone> ErasedUsers<O> {
         self.change(owner, user, |mark| mark.erased = mark.erased.max(erased));
     }
 
-    /// Whether data that reflects the user's events up to `epoch` belongs to a user who is being erased or has been
-    /// erased since.
+    /// Whether data that reflects the user's events up to `epoch` belongs to a user who is being
+    /// erased or has been erased since.
     pub fn holds(&self, owner: &O, user: &UserId, epoch: UserEpoch) -> bool {
         let mut users = self.0.lock();
         let mark = users.get(&(owner.clone(), hash(user))).copied().unwrap_or_default();

@@ -62,7 +62,8 @@ pub enum StorageError {
     /// The queue of the log is full; nothing was enqueued.
     #[error("{queued} records wait for the disk already; try again later")]
     Overloaded { queued: usize },
-    /// The disk is nearly full; nothing was enqueued. Appends are accepted again once there is space.
+    /// The disk is nearly full; nothing was enqueued. Appends are accepted again once there is
+    /// space.
     #[error(
         "the disk is nearly full: {free} bytes are free and {needed} are kept in reserve; make room, no restart is needed"
     )]
@@ -72,8 +73,8 @@ pub enum StorageError {
         /// Required free bytes.
         needed: u64,
     },
-    /// An earlier write or sync failed, or the verification found damage; nothing more is accepted until the store is
-    /// opened again.
+    /// An earlier write or sync failed, or the verification found damage; nothing more is accepted
+    /// until the store is opened again.
     #[error("the log accepts no more writes ({cause}); check the disk and restart")]
     Poisoned {
         /// The first failure, or the damage.

@@ -1,11 +1,13 @@
-//! Fault points: steps at which a test can stop this node, or one store, to kill it there or to read what is not durable
-//! yet.
+//! Fault points: steps at which a test can stop this node, or one store, to kill it there or to
+//! read what is not durable yet.
 //!
-//! They exist only with the feature `failpoints`, and do nothing until they are configured: those of a process by
-//! [`configure`], those of a store in the process of a test by the crate `fail`. Without the feature these functions
-//! are empty, and the crate `fail` is not linked. `CONTRIBUTING.md` lists the points.
+//! They exist only with the feature `failpoints`, and do nothing until they are configured: those
+//! of a process by [`configure`], those of a store in the process of a test by the crate `fail`.
+//! Without the feature these functions are empty, and the crate `fail` is not linked.
+//! `CONTRIBUTING.md` lists the points.
 
-/// Configures the points that the environment variable `FAILPOINTS` names, as in `training=pause;flip=panic`.
+/// Configures the points that the environment variable `FAILPOINTS` names, as in
+/// `training=pause;flip=panic`.
 ///
 /// # Panics
 /// With the feature, if the variable is malformed.
@@ -15,8 +17,8 @@ pub fn configure() {
     std::mem::forget(fail::FailScenario::setup());
 }
 
-/// Performs the action that is configured for `point`, and first prints `reached POINT` on standard error; does nothing
-/// if there is none.
+/// Performs the action that is configured for `point`, and first prints `reached POINT` on standard
+/// error; does nothing if there is none.
 #[inline]
 pub fn reach(point: &str) {
     #[cfg(feature = "failpoints")]
@@ -30,7 +32,8 @@ pub fn reach(point: &str) {
     let _ = point;
 }
 
-/// The point `commit FOLDER` of the store whose database is in this folder: a group of the log is about to be written.
+/// The point `commit FOLDER` of the store whose database is in this folder: a group of the log is
+/// about to be written.
 #[inline]
 pub(crate) fn reach_commit(folder: &std::path::Path) {
     #[cfg(feature = "failpoints")]

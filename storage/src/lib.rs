@@ -1,32 +1,39 @@
-//! The storage layer of one node: the observation log with its indexes, items and features, the registry, decisions.
+//! The storage layer of one node: the observation log with its indexes, items and features, the
+//! registry, decisions.
 //!
 //! # Guarantees
 //!
-//! - **Durable means synced.** [`Log::append`] returns at once with the record's position; [`Placed::durable`]
-//!   resolves after the sync of the write that holds the record. Concurrent writers share that sync.
-//! - **Atomicity.** A record, its history entry, its id and the features it freezes are one atomic write.
-//! - **Idempotence.** A client-given observation id names one observation of a stream, also while that one is in the
-//!   queue, and after it was retracted or erased.
-//! - **Bounded waits.** A lone append is written at once and alone. One that arrives during a commit waits for that
-//!   commit and for its own, as long as the queue holds no more than one commit takes (`commit_records_max`,
-//!   `commit_bytes_max`); beyond that, waits are bounded by the queue, and a full queue rejects appends.
-//! - **Erasure.** A correction, retraction or erasure changes earlier records in its own atomic write; retracted and
-//!   erased data leave the disk within a stated time (`log/scrub.rs`).
-//! - **Nearly full disks.** Before the disk is full, observations are rejected; reads continue, and observations are
-//!   accepted again once there is space (`disk_space.rs`).
-//! - **Poisoning.** After a failed write nothing more is acknowledged; durable data can still be read.
-//! - **No silent loss.** All reads are checked. Opening checks the write-ahead log and the most recent writes,
-//!   truncates the torn end of the last write with a warning (`verification/wal_check.rs` explains how it differs from
-//!   damage, and which cases cannot be distinguished), and fails on all other damage, naming the file; the rest is
-//!   verified in the background, at a bounded rate. Damage found there poisons the log, and the next opening fails
+//! - **Durable means synced.** [`Log::append`] returns at once with the record's position;
+//!   [`Placed::durable`] resolves after the sync of the write that holds the record. Concurrent
+//!   writers share that sync.
+//! - **Atomicity.** A record, its history entry, its id and the features it freezes are one atomic
+//!   write.
+//! - **Idempotence.** A client-given observation id names one observation of a stream, also while
+//!   that one is in the queue, and after it was retracted or erased.
+//! - **Bounded waits.** A lone append is written at once and alone. One that arrives during a
+//!   commit waits for that commit and for its own, as long as the queue holds no more than one
+//!   commit takes (`commit_records_max`, `commit_bytes_max`); beyond that, waits are bounded by the
+//!   queue, and a full queue rejects appends.
+//! - **Erasure.** A correction, retraction or erasure changes earlier records in its own atomic
+//!   write; retracted and erased data leave the disk within a stated time (`log/scrub.rs`).
+//! - **Nearly full disks.** Before the disk is full, observations are rejected; reads continue, and
+//!   observations are accepted again once there is space (`disk_space.rs`).
+//! - **Poisoning.** After a failed write nothing more is acknowledged; durable data can still be
+//!   read.
+//! - **No silent loss.** All reads are checked. Opening checks the write-ahead log and the most
+//!   recent writes, truncates the torn end of the last write with a warning
+//!   (`verification/wal_check.rs` explains how it differs from damage, and which cases cannot be
+//!   distinguished), and fails on all other damage, naming the file; the rest is verified in the
+//!   background, at a bounded rate. Damage found there poisons the log, and the next opening fails
 //!   (`verification/`).
 //! - **Bounded start.** The time of opening does not grow with the store (`log/checkpoints.rs`).
 //!
 //! # Non-goals
 //!
-//! The store refers to models, versions and policies by name or id only, makes no decision about a user, does not
-//! replicate, and has no query language. It is the only crate that uses RocksDB, and in it `database/` is the only
-//! module. Reads and administrative writes block on the disk: asynchronous callers run them on a blocking thread.
+//! The store refers to models, versions and policies by name or id only, makes no decision about a
+//! user, does not replicate, and has no query language. It is the only crate that uses RocksDB, and
+//! in it `database/` is the only module. Reads and administrative writes block on the disk:
+//! asynchronous callers run them on a blocking thread.
 //!
 //! # The data directory
 //!
@@ -42,14 +49,16 @@
 //!
 //! # The layout on disk
 //!
-//! `layout/` has the stored forms that several components share: `keys.rs` the table of column families and keys,
-//! `record.rs` the form of a record, composed of the parts in `wire.rs`, `envelope.rs` the format byte and checksum
-//! around every value; each has a test that fixes its bytes. A form that one component alone uses is in that component.
-//! Rationale of the log: `docs/rfcs/002-observation-log.md`.
+//! `layout/` has the stored forms that several components share: `keys.rs` the table of column
+//! families and keys, `record.rs` the form of a record, composed of the parts in `wire.rs`,
+//! `envelope.rs` the format byte and checksum around every value; each has a test that fixes its
+//! bytes. A form that one component alone uses is in that component. Rationale of the log:
+//! `docs/rfcs/002-observation-log.md`.
 //!
 //! # Modules
 //!
-//! From top to bottom; a module uses only those below it, and none uses [`Storage`], which owns them.
+//! From top to bottom; a module uses only those below it, and none uses [`Storage`], which owns
+//! them.
 //!
 //! | module                                  | purpose                                                              |
 //! |-----------------------------------------|----------------------------------------------------------------------|

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Limits of the store's queues and memory, and its schedules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageOptions {
-    /// Maximum number of queued records; further appends fail with [`crate::StorageError::Overloaded`].
+    /// Maximum number of queued records; further appends fail with
+    /// [`crate::StorageError::Overloaded`].
     pub queue_records_max: usize,
     /// Maximum size of queued records, in bytes.
     pub queue_bytes_max: usize,
@@ -13,16 +14,18 @@ pub struct StorageOptions {
     pub commit_records_max: usize,
     /// Maximum size of the records per write and sync, in bytes (one record is always taken).
     pub commit_bytes_max: usize,
-    /// Number of records that a sync gathers if their callers have more to append ([`crate::AckMode::Gather`]). With a
-    /// sync as soon as the disk allows, a fast stream would have about 40 records per sync; a sync costs the same for
-    /// 2,000, and inserts are faster the longer a sorted run is.
+    /// Number of records that a sync gathers if their callers have more to append
+    /// ([`crate::AckMode::Gather`]). With a sync as soon as the disk allows, a fast stream would
+    /// have about 40 records per sync; a sync costs the same for 2,000, and inserts are faster the
+    /// longer a sorted run is.
     pub gather_records: usize,
     /// Maximum time to gather.
     pub gather_wait: Duration,
-    /// Maximum number of decisions queued for the background writer; further ones are dropped and counted.
+    /// Maximum number of decisions queued for the background writer; further ones are dropped and
+    /// counted.
     pub decision_queue_max: usize,
-    /// Rate limit of decisions in bytes per second, keys included, with bursts of one second's worth; the excess is
-    /// dropped and counted.
+    /// Rate limit of decisions in bytes per second, keys included, with bursts of one second's
+    /// worth; the excess is dropped and counted.
     pub decision_bytes_per_second: u64,
     /// Retention time of decisions: older ones accept no rewards, and are deleted by
     /// [`crate::Decisions::expire`].
@@ -31,9 +34,9 @@ pub struct StorageOptions {
     pub block_cache_bytes: usize,
     /// Size of the memtables; decisions use half of it in addition.
     pub write_buffer_bytes: usize,
-    /// How long the bytes of an erased user may stay on disk before the background thread removes them, so that several
-    /// erasures share the work; 60 times as long for retracted observations. Closing the store also removes an erased
-    /// user's bytes.
+    /// How long the bytes of an erased user may stay on disk before the background thread removes
+    /// them, so that several erasures share the work; 60 times as long for retracted observations.
+    /// Closing the store also removes an erased user's bytes.
     pub scrub_delay: Duration,
     /// Delay of the verification after opening, so that it does not slow the start of a node.
     pub verification_delay: Duration,
@@ -41,11 +44,13 @@ pub struct StorageOptions {
     pub verification_interval: Duration,
     /// Rate limit of the verification, in bytes of keys and values per second.
     pub verification_bytes_per_second: u64,
-    /// Space on the data directory's file system that appends leave free, in addition to the space needed for data in
-    /// memory: at most an eighth of the file system, so `queue_bytes_max` and `write_buffer_bytes` should be smaller
-    /// than that on a small one. With less, appends fail with [`crate::StorageError::StorageFull`].
+    /// Space on the data directory's file system that appends leave free, in addition to the space
+    /// needed for data in memory: at most an eighth of the file system, so `queue_bytes_max` and
+    /// `write_buffer_bytes` should be smaller than that on a small one. With less, appends fail
+    /// with [`crate::StorageError::StorageFull`].
     pub disk_reserve_bytes: u64,
-    /// Size of the write-ahead log from which the oldest writes are flushed. Bounds the recovery time.
+    /// Size of the write-ahead log from which the oldest writes are flushed. Bounds the recovery
+    /// time.
     pub wal_bytes_max: u64,
 }
 

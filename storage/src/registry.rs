@@ -13,8 +13,8 @@ use crate::layout::envelope::{corrupt, sealed, unseal};
 use crate::layout::keys::{self, KeyReader, TEXT_BYTES_MAX};
 use crate::log::Log;
 
-/// The key of a document: its kind, then parts that identify it within the kind. A key is a prefix of the keys that
-/// continue after its last part.
+/// The key of a document: its kind, then parts that identify it within the kind. A key is a prefix
+/// of the keys that continue after its last part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegistryKey {
     parts: Vec<String>,
@@ -24,7 +24,8 @@ impl RegistryKey {
     /// A key of these parts.
     ///
     /// # Errors
-    /// [`StorageError::RegistryKey`] if there are no parts, or one is empty or longer than 256 bytes.
+    /// [`StorageError::RegistryKey`] if there are no parts, or one is empty or longer than 256
+    /// bytes.
     pub fn new<T: Into<String>>(parts: impl IntoIterator<Item = T>) -> Result<Self, StorageError> {
         let parts: Vec<String> = parts.into_iter().map(Into::into).collect();
         if parts.is_empty() || parts.iter().any(|part| part.is_empty() || part.len() > TEXT_BYTES_MAX) {
@@ -54,7 +55,8 @@ impl fmt::Display for RegistryKey {
     }
 }
 
-/// Changes of several documents, applied atomically by [`Documents::commit`]. The last change of a key wins.
+/// Changes of several documents, applied atomically by [`Documents::commit`]. The last change of a
+/// key wins.
 #[derive(Debug, Clone, Default)]
 pub struct RegistryBatch {
     /// The document as JSON, or `None` to delete it.
@@ -69,8 +71,8 @@ impl RegistryBatch {
 
     /// Creates or replaces a document.
     ///
-    /// The JSON is parsed back first: JSON has `null` for a number that is not finite, which cannot be read as a
-    /// number, so the document and everything that depends on it would be lost.
+    /// The JSON is parsed back first: JSON has `null` for a number that is not finite, which cannot
+    /// be read as a number, so the document and everything that depends on it would be lost.
     ///
     /// # Errors
     /// [`StorageError::Document`] if it cannot be serialised as JSON, or not be read back.
@@ -113,8 +115,8 @@ impl Documents<'_> {
         value.map(|value| decode(key, &stored, &value)).transpose()
     }
 
-    /// All documents whose keys begin with the parts of `prefix`, in key order. A document that is not a `T` is a
-    /// `Document` error in its place and does not affect the others.
+    /// All documents whose keys begin with the parts of `prefix`, in key order. A document that is
+    /// not a `T` is a `Document` error in its place and does not affect the others.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -134,7 +136,8 @@ impl Documents<'_> {
         Ok(documents)
     }
 
-    /// The keys that begin with the parts of `prefix`, in order, regardless of the documents' types.
+    /// The keys that begin with the parts of `prefix`, in order, regardless of the documents'
+    /// types.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -142,8 +145,8 @@ impl Documents<'_> {
         Ok(self.list::<IgnoredAny>(prefix)?.into_iter().map(|(key, _)| key).collect())
     }
 
-    /// Applies all changes of a batch atomically. Returns once they are durable. A batch with a deletion is accepted
-    /// even if the disk is nearly full, since it is a step to freeing space.
+    /// Applies all changes of a batch atomically. Returns once they are durable. A batch with a
+    /// deletion is accepted even if the disk is nearly full, since it is a step to freeing space.
     ///
     /// # Errors
     /// `StorageFull`, `Poisoned`, `Closed` or `Database`.

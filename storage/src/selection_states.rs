@@ -1,8 +1,8 @@
 //! Stored states of selections, so that a start need not read the log from its beginning.
 //!
-//! Each is a file, `selections/ID` in the data directory, with contents chosen by the caller. It is a cache of the log:
-//! a missing or damaged one is ignored. It is not in the database because it is replaced as a whole, and because
-//! damage in the database fails the opening.
+//! Each is a file, `selections/ID` in the data directory, with contents chosen by the caller. It is
+//! a cache of the log: a missing or damaged one is ignored. It is not in the database because it is
+//! replaced as a whole, and because damage in the database fails the opening.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -33,8 +33,8 @@ impl SelectionStates {
 
     /// Stores the state of a selection, atomically and durably, in place of the previous one.
     ///
-    /// The caller guarantees that it reflects only durable records, and that no other thread stores a state of this
-    /// selection.
+    /// The caller guarantees that it reflects only durable records, and that no other thread stores
+    /// a state of this selection.
     ///
     /// # Errors
     /// `StorageFull` or `Io`; the previous state remains then.
@@ -44,7 +44,8 @@ impl SelectionStates {
         replace_file(&self.file(selection), &sealed(&key(selection), state))
     }
 
-    /// The stored state of a selection; `None` if there is none, or it cannot be read, which is logged.
+    /// The stored state of a selection; `None` if there is none, or it cannot be read, which is
+    /// logged.
     #[must_use]
     pub fn get(&self, selection: ModelId) -> Option<Vec<u8>> {
         let file = self.file(selection);
@@ -72,7 +73,8 @@ impl SelectionStates {
     }
 }
 
-/// What the checksum covers besides the contents, so that the file of another selection is detected.
+/// What the checksum covers besides the contents, so that the file of another selection is
+/// detected.
 fn key(selection: ModelId) -> [u8; 8] {
     selection.0.to_be_bytes()
 }

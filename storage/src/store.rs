@@ -21,7 +21,8 @@ use crate::registry::Documents;
 use crate::selection_states::SelectionStates;
 use crate::verification::{self, Verification, Verifier};
 
-/// One node's store. Cheap to clone: clones share one open directory, which is closed with the last of them.
+/// One node's store. Cheap to clone: clones share one open directory, which is closed with the last
+/// of them.
 #[derive(Clone)]
 pub struct Storage {
     inner: Arc<Inner>,
@@ -45,13 +46,14 @@ struct Inner {
 impl Storage {
     /// Opens the store in `dir`, or creates it.
     ///
-    /// The write-ahead log is checked before RocksDB replays it, RocksDB checks that every file named in its manifest
-    /// exists, and the log is checked from the last checkpoint on. The time does not grow with the store: it is bounded
-    /// by `wal_bytes_max` and the bytes between two checkpoints. Everything else is verified in the background.
+    /// The write-ahead log is checked before RocksDB replays it, RocksDB checks that every file
+    /// named in its manifest exists, and the log is checked from the last checkpoint on. The time
+    /// does not grow with the store: it is bounded by `wal_bytes_max` and the bytes between two
+    /// checkpoints. Everything else is verified in the background.
     ///
     /// # Errors
-    /// `InUse`, `UnknownFormat`; `CorruptLog` and `Corrupt` for damage, with a message that names the place and a
-    /// remedy; `Io` and `Database` otherwise.
+    /// `InUse`, `UnknownFormat`; `CorruptLog` and `Corrupt` for damage, with a message that names
+    /// the place and a remedy; `Io` and `Database` otherwise.
     pub fn open(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
         let directory = Directory::open(dir.as_ref())?;
         let stopped_clean = verification::check_and_cut(&directory.database())?;
@@ -113,9 +115,9 @@ impl Storage {
         self.inner.directory.path()
     }
 
-    /// Commits queued records, writes queued decisions, removes the bytes of erased users from the disk, and leaves an
-    /// empty write-ahead log. Later writes fail with [`StorageError::Closed`]; reads continue. Dropping the last clone
-    /// does the same. Blocks the thread.
+    /// Commits queued records, writes queued decisions, removes the bytes of erased users from the
+    /// disk, and leaves an empty write-ahead log. Later writes fail with [`StorageError::Closed`];
+    /// reads continue. Dropping the last clone does the same. Blocks the thread.
     ///
     /// # Errors
     /// `Poisoned` or `Database`; acknowledged data is durable nevertheless.
@@ -179,15 +181,15 @@ impl Storage {
         self.inner.log.progress().health()
     }
 
-    /// Bytes written to disk for observations, items and the registry since the store was opened, as counted by
-    /// RocksDB.
+    /// Bytes written to disk for observations, items and the registry since the store was opened,
+    /// as counted by RocksDB.
     #[must_use]
     pub fn bytes_written(&self) -> BytesWritten {
         self.inner.database.bytes_written()
     }
 
-    /// Removes the bytes of retracted and erased records from the disk now instead of later. Blocks the thread while
-    /// the affected partitions are rewritten.
+    /// Removes the bytes of retracted and erased records from the disk now instead of later. Blocks
+    /// the thread while the affected partitions are rewritten.
     ///
     /// # Errors
     /// `Poisoned`, `CorruptLog` or `Database`; the background thread retries.
@@ -215,8 +217,9 @@ impl Storage {
         self.inner.scrubber.waiting()
     }
 
-    /// Deletes a stream: its items at once, its records and ids after the queued appends. Returns the position at which
-    /// the deletion is durable. The caller guarantees that no append to the stream is in progress.
+    /// Deletes a stream: its items at once, its records and ids after the queued appends. Returns
+    /// the position at which the deletion is durable. The caller guarantees that no append to the
+    /// stream is in progress.
     ///
     /// # Errors
     /// `Overloaded`, `Poisoned`, `Closed` or `Database`.
@@ -227,8 +230,9 @@ impl Storage {
         self.inner.log.delete_stream(stream)
     }
 
-    /// Deletes the data of a model or selection: given and frozen features, snapshots, state, decisions. Its stream and its registry
-    /// documents, which the manager owns, remain. Returns once the deletion is durable.
+    /// Deletes the data of a model or selection: given and frozen features, snapshots, state,
+    /// decisions. Its stream and its registry documents, which the manager owns, remain. Returns
+    /// once the deletion is durable.
     ///
     /// # Errors
     /// `Poisoned`, `Closed`, `Database` or `Io`.

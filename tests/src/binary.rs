@@ -39,8 +39,8 @@ fn named(name: &str) -> PathBuf {
 
 /// Copies an executable file to `to`, replacing an existing file atomically.
 ///
-/// A child process writes the copy: the kernel does not execute a file that is open for writing, and a child that
-/// another test has just forked inherits the open files of this process.
+/// A child process writes the copy: the kernel does not execute a file that is open for writing,
+/// and a child that another test has just forked inherits the open files of this process.
 ///
 /// # Panics
 /// If the file cannot be copied.
@@ -64,7 +64,8 @@ fn isolated(binary: PathBuf) -> Command {
     command
 }
 
-/// Removes `CELERIS_*` variables, which a developer's environment may set, and redirects the standard streams.
+/// Removes `CELERIS_*` variables, which a developer's environment may set, and redirects the
+/// standard streams.
 pub(crate) fn isolate(command: &mut Command) {
     for (name, _) in env::vars_os() {
         if name.to_string_lossy().starts_with("CELERIS_") {

@@ -49,7 +49,8 @@ pub fn largest_wal(data_dir: &Path) -> PathBuf {
         .expect("a killed node leaves a write-ahead log")
 }
 
-/// An SST file of one column family, found by the family's name, which RocksDB writes into the file.
+/// An SST file of one column family, found by the family's name, which RocksDB writes into the
+/// file.
 ///
 /// # Panics
 /// If there is none.

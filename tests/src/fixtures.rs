@@ -1,5 +1,5 @@
-//! Test data that many tests share: items with given features, so that an untrained model can learn a user's weights,
-//! and a data set that is trained within a second.
+//! Test data that many tests share: items with given features, so that an untrained model can learn
+//! a user's weights, and a data set that is trained within a second.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, ModelClient};
 
-/// Dimension of the models that tests create: large enough that a solve rounds, small enough to be fast.
+/// Dimension of the models that tests create: large enough that a solve rounds, small enough to be
+/// fast.
 pub const DIM: usize = 8;
 
 /// Number of items that [`create_model`] creates: `item-0`, `item-1`, ….
@@ -52,7 +53,8 @@ pub fn create_model(client: &Client, name: &str, seed: u64) -> ModelClient {
     model
 }
 
-/// Random features of one item, of length [`DIM`]: uniform from -1 to 1, the last one the constant 1.
+/// Random features of one item, of length [`DIM`]: uniform from -1 to 1, the last one the constant
+/// 1.
 #[must_use]
 pub fn features(random: &mut ChaCha8Rng) -> Vec<f32> {
     let mut features: Vec<f32> = (1..DIM).map(|_| random.random_range(-1.0..1.0)).collect();
@@ -72,8 +74,8 @@ pub fn any_label(random: &mut ChaCha8Rng) -> f32 {
     f32::from(random.random_range(1_u8..=10)) / 2.0
 }
 
-/// The hash of the user's state and the weights as text; two texts are equal if and only if the states are
-/// bit-identical.
+/// The hash of the user's state and the weights as text; two texts are equal if and only if the
+/// states are bit-identical.
 ///
 /// # Panics
 /// If the node does not return them.

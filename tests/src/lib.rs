@@ -1,16 +1,18 @@
 //! Support code of the end-to-end tests in `tests/`: real nodes, HTTP clients, and fault injection.
 //!
-//! A test starts a node in its own process, sends requests over HTTP, stops it, and opens its data directory again. A
-//! test that kills or limits a node, or reads its output or its metrics, starts the release binary as a process instead.
-//! This crate does not access the internals of a node: behavior that is not visible from outside is tested in its own
-//! crate.
+//! A test starts a node in its own process, sends requests over HTTP, stops it, and opens its data
+//! directory again. A test that kills or limits a node, or reads its output or its metrics, starts
+//! the release binary as a process instead. This crate does not access the internals of a node:
+//! behavior that is not visible from outside is tested in its own crate.
 //!
-//! This crate starts no cluster and measures no performance. Its functions panic if a test cannot continue.
+//! This crate starts no cluster and measures no performance. Its functions panic if a test cannot
+//! continue.
 //!
-//! Where to look: [`Node`] runs in the process of the test, [`NodeProcess`] in its own, [`binary`] runs commands to
-//! completion, [`Client`] and [`ModelClient`] send requests, [`Raw`] sends malformed requests, [`eventually`] waits for a
-//! condition, [`data_dir`] copies and damages data directories, [`sealed`] reads sealed segments, [`trainer`] defines
-//! misbehaving trainers, and [`fixtures`] creates items, observations and data sets that many tests share.
+//! Where to look: [`Node`] runs in the process of the test, [`NodeProcess`] in its own, [`binary`]
+//! runs commands to completion, [`Client`] and [`ModelClient`] send requests, [`Raw`] sends
+//! malformed requests, [`eventually`] waits for a condition, [`data_dir`] copies and damages data
+//! directories, [`sealed`] reads sealed segments, [`trainer`] defines misbehaving trainers, and
+//! [`fixtures`] creates items, observations and data sets that many tests share.
 
 pub mod binary;
 mod client;

@@ -22,10 +22,13 @@ const THREADS: usize = 2;
 
 static LOG: Once = Once::new();
 
-/// A node on a free port, with a runtime of its own. It differs from a [`crate::NodeProcess`] as follows:
+/// A node on a free port, with a runtime of its own. It differs from a [`crate::NodeProcess`] as
+/// follows:
 ///
-/// - Its `/metrics` lists nothing: the metrics recorder belongs to the process, in which other nodes run too.
-/// - It ignores environment variables, and writes its log to standard error only if `RUST_LOG` is set.
+/// - Its `/metrics` lists nothing: the metrics recorder belongs to the process, in which other
+///   nodes run too.
+/// - It ignores environment variables, and writes its log to standard error only if `RUST_LOG` is
+///   set.
 /// - It starts trainers from the built binary.
 ///
 /// Dropping it interrupts requests and trainings, and closes the store.
@@ -109,7 +112,8 @@ impl Node {
         self.client.model(name)
     }
 
-    /// Lets the requests under way finish, closes the store, and waits until the data directory can be opened again.
+    /// Lets the requests under way finish, closes the store, and waits until the data directory can
+    /// be opened again.
     ///
     /// # Panics
     /// If the store cannot be closed, or the directory is not released by the deadline.

@@ -1,5 +1,5 @@
-//! A node that runs as a separate process, for tests that kill it, limit it, replace its binary, damage its files while
-//! it runs, or check its exit code, its output or its metrics.
+//! A node that runs as a separate process, for tests that kill it, limit it, replace its binary,
+//! damage its files while it runs, or check its exit code, its output or its metrics.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -53,7 +53,8 @@ impl ProcessOptions {
         self
     }
 
-    /// Pauses for good at this fault point, and prints `reached POINT` on standard error; `CONTRIBUTING.md` lists them.
+    /// Pauses for good at this fault point, and prints `reached POINT` on standard error;
+    /// `CONTRIBUTING.md` lists them.
     #[must_use]
     pub fn pause_at(mut self, point: &str) -> Self {
         self.pause_at = Some(point.to_owned());
@@ -101,8 +102,8 @@ impl ProcessOptions {
     }
 }
 
-/// A command that runs the binary under `ulimit` limits. It ignores `SIGXFSZ`, so that a write beyond the limit fails
-/// instead of ending the process.
+/// A command that runs the binary under `ulimit` limits. It ignores `SIGXFSZ`, so that a write
+/// beyond the limit fails instead of ending the process.
 fn limited(limits: &[(&str, u32)]) -> Command {
     let limits: String = limits.iter().map(|(which, limit)| format!("ulimit {which} {limit}; ")).collect();
     let mut command = Command::new("sh");
@@ -111,7 +112,8 @@ fn limited(limits: &[(&str, u32)]) -> Command {
     command
 }
 
-/// A node in a process of its own. Dropping it kills the process and, if the test failed, prints the node's standard error.
+/// A node in a process of its own. Dropping it kills the process and, if the test failed, prints
+/// the node's standard error.
 pub struct NodeProcess {
     process: Running,
     client: Client,
@@ -172,7 +174,8 @@ impl NodeProcess {
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some(url) = line.strip_prefix("ready ") {
-                    // The receiver is gone after the first URL; reading on keeps the pipe from filling.
+                    // The receiver is gone after the first URL; reading on keeps the pipe from
+                    // filling.
                     let _ = sender.send(url.trim().to_owned());
                 }
             }

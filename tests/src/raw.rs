@@ -1,5 +1,5 @@
-//! HTTP as raw bytes on a socket, for requests that a well-behaved client cannot send: incomplete heads, foreign hosts,
-//! delayed bodies.
+//! HTTP as raw bytes on a socket, for requests that a well-behaved client cannot send: incomplete
+//! heads, foreign hosts, delayed bodies.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,5 +1,5 @@
-//! Reads sealed segments as an external reader does: the files that the watermark lists, their checksums, and their
-//! rows.
+//! Reads sealed segments as an external reader does: the files that the watermark lists, their
+//! checksums, and their rows.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -55,7 +55,8 @@ pub fn write_parquet(path: &Path, rows: &RecordBatch) {
     writer.close().expect("the disk has room");
 }
 
-/// Writes the `_SUCCESS` file of an output folder, with the number of rows and the SHA-256 of each file.
+/// Writes the `_SUCCESS` file of an output folder, with the number of rows and the SHA-256 of each
+/// file.
 ///
 /// # Panics
 /// If a file does not exist.
@@ -142,7 +143,8 @@ pub fn runs(below: &Path, words: &str) -> bool {
     })
 }
 
-/// The first Python that has these modules: `CELERIS_PYTHON`, the Python of the peers, or `python3`.
+/// The first Python that has these modules: `CELERIS_PYTHON`, the Python of the peers, or
+/// `python3`.
 #[must_use]
 pub fn python(modules: &[&str]) -> Option<String> {
     let peers = std::env::var("CELERIS_PEERS").ok().or_else(|| {

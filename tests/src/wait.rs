@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum duration of any wait in a test. Far longer than any wait takes, so that only a fault reaches it, even on a
-/// busy machine.
+/// Maximum duration of any wait in a test. Far longer than any wait takes, so that only a fault
+/// reaches it, even on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Interval between two polls: short compared with the awaited event, long compared with a poll.

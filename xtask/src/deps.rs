@@ -1,6 +1,8 @@
-//! Checks the direction of dependencies: which crates of the workspace each crate may use, and which external crates.
+//! Checks the direction of dependencies: which crates of the workspace each crate may use, and
+//! which external crates.
 //!
-//! Dev-dependencies follow the same rules, so that tests cannot add dependencies that the code may not have.
+//! Dev-dependencies follow the same rules, so that tests cannot add dependencies that the code may
+//! not have.
 
 use crate::manifest::Crate;
 
@@ -10,7 +12,8 @@ struct CrateRule {
     may_use: &'static [&'static str],
 }
 
-/// The rules of all crates of the workspace, in dependency order. A new crate must be added here first.
+/// The rules of all crates of the workspace, in dependency order. A new crate must be added here
+/// first.
 const RULES: [CrateRule; 21] = [
     CrateRule { name: "celeris-skip", may_use: &[] },
     CrateRule { name: "celeris-kernel", may_use: &[] },
@@ -131,7 +134,8 @@ const CONFINED: [Confined; 3] = [
     },
     Confined {
         packages: &["arrow", "parquet"],
-        // Tests of celeris-retrain and celeris-tests write damaged files and read files as other programs do.
+        // Tests of celeris-retrain and celeris-tests write damaged files and read files as other
+        // programs do.
         to: &["celeris-formats", "celeris-retrain", "celeris-tests"],
         why: "only celeris-formats, and tests, know columnar files",
     },

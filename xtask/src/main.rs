@@ -1,5 +1,5 @@
-//! Developer commands: `cargo xtask NAME`. They run checks that the compiler cannot, in CI, and install the peers of
-//! the benches.
+//! Developer commands: `cargo xtask NAME`. They run checks that the compiler cannot, in CI, and
+//! install the peers of the benches.
 
 #![expect(clippy::print_stdout, reason = "a command line answers on stdout")]
 
@@ -28,17 +28,17 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Checks which crates of the workspace depend on each other, and which may use RocksDB, HTTP, columnar formats and
-    /// I/O; that the server links no crates of tests and benches; and that the components of a crate form no cycles and
-    /// do not use the object that owns them.
+    /// Checks which crates of the workspace depend on each other, and which may use RocksDB, HTTP,
+    /// columnar formats and I/O; that the server links no crates of tests and benches; and that the
+    /// components of a crate form no cycles and do not use the object that owns them.
     Deps,
-    /// Lists declared dependencies that no source file of their crate uses, and those of the workspace that no crate
-    /// uses.
+    /// Lists declared dependencies that no source file of their crate uses, and those of the
+    /// workspace that no crate uses.
     Unused,
     /// Lists words in comments that have a plainer or newer word.
     Words,
-    /// Installs the Python peers that benches compare with, including Spark, at `$CELERIS_PEERS` or by default
-    /// `~/.cache/celeris/peers`.
+    /// Installs the Python peers that benches compare with, including Spark, at `$CELERIS_PEERS` or
+    /// by default `~/.cache/celeris/peers`.
     Peers,
 }
 

@@ -54,8 +54,8 @@ fn read(command: &MetadataCommand) -> Result<Workspace> {
     Ok(Workspace { crates, shared: shared_dependencies(&text).with_context(|| format!("cannot read {root}"))? })
 }
 
-/// The packages that a build of `package` alone links: itself and its normal dependencies at any depth, with the
-/// features that this build has.
+/// The packages that a build of `package` alone links: itself and its normal dependencies at any
+/// depth, with the features that this build has.
 ///
 /// # Errors
 /// If `cargo tree` fails.
@@ -91,8 +91,9 @@ fn read_crate(metadata: &Metadata, package: &Package) -> Result<Crate> {
     let resolve = metadata.resolve.as_ref().context("cargo metadata resolved no dependencies")?;
     let node = resolve.nodes.iter().find(|node| node.id == package.id).context("a member is not resolved")?;
     let import = |declared: &cargo_metadata::Dependency| {
-        // A library may have another name than its package, as `md-5` does; only the resolved graph contains it. A
-        // dependency outside of the graph, such as an optional one that no feature enables, has the package's name.
+        // A library may have another name than its package, as `md-5` does; only the resolved graph
+        // contains it. A dependency outside of the graph, such as an optional one that no feature
+        // enables, has the package's name.
         let resolved = node.deps.iter().find(|resolved| metadata[&resolved.pkg].name.as_str() == declared.name);
         let unresolved = || declared.name.replace('-', "_");
         let renamed = declared.rename.as_ref().map(|name| name.replace('-', "_"));

@@ -1,7 +1,9 @@
-//! Checks the modules within crates: components form no cycles, and none uses the object that owns them all.
+//! Checks the modules within crates: components form no cycles, and none uses the object that owns
+//! them all.
 //!
-//! A component is a top-level module of a crate: `src/NAME.rs` and everything below `src/NAME/`. It uses another one if
-//! a path in its sources leads there, also through a name that the crate's root re-exports. Test code does not count.
+//! A component is a top-level module of a crate: `src/NAME.rs` and everything below `src/NAME/`. It
+//! uses another one if a path in its sources leads there, also through a name that the crate's root
+//! re-exports. Test code does not count.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;

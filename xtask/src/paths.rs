@@ -1,7 +1,8 @@
-//! Paths in Rust sources that begin with `crate` or `super`, found without a parser of the whole language.
+//! Paths in Rust sources that begin with `crate` or `super`, found without a parser of the whole
+//! language.
 //!
-//! Comments, literals and items under `#[cfg(test)]` are skipped. Paths built by macros and `mod` blocks within a file
-//! are not followed.
+//! Comments, literals and items under `#[cfg(test)]` are skipped. Paths built by macros and `mod`
+//! blocks within a file are not followed.
 
 /// A path that leads out of its module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +15,8 @@ pub struct Path<'a> {
     pub names: Vec<&'a str>,
 }
 
-/// An import: the path as written, without a leading `crate` or `self`, and the name that it has here.
+/// An import: the path as written, without a leading `crate` or `self`, and the name that it has
+/// here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import<'a> {
     pub names: Vec<&'a str>,

@@ -20,22 +20,23 @@ const PINNED: [&str; 9] = [
     "scipy==1.17.1",
 ];
 
-/// Packages installed without their dependencies: plotting, and others that the benches do not need. Needed ones are
-/// above.
+/// Packages installed without their dependencies: plotting, and others that the benches do not
+/// need. Needed ones are above.
 const ALONE: [&str; 2] = ["mabwiser==2.7.4", "vowpalwabbit==9.11.9"];
 
-/// Installed without its dependencies and its Python version limit: the estimators need only numpy and scikit-learn of
-/// any version; torch and plotting are for other parts of the package.
+/// Installed without its dependencies and its Python version limit: the estimators need only numpy
+/// and scikit-learn of any version; torch and plotting are for other parts of the package.
 const OF_ANOTHER_PYTHON: &str = "obp==0.5.7";
 
-/// The package without wheels. All others must have one, so that nothing is compiled unintentionally.
+/// The package without wheels. All others must have one, so that nothing is compiled
+/// unintentionally.
 const BUILT_FROM_SOURCE: &str = "pyspark";
 
 /// Lists the installed packages of an environment, so that a second run need not run pip.
 const RECORD: &str = "celeris-peers.txt";
 
-/// Installs the peers at `$CELERIS_PEERS`, or by default at `~/.cache/celeris/peers`, unless they are installed
-/// already.
+/// Installs the peers at `$CELERIS_PEERS`, or by default at `~/.cache/celeris/peers`, unless they
+/// are installed already.
 ///
 /// # Errors
 /// If there is no Python 3.11 or later, or pip fails; pip's output has the reason.

@@ -1,7 +1,7 @@
 //! Finds declared dependencies that no source file uses or no crate declares.
 //!
-//! It is a text search, not a compiler: it counts names in dead code as uses, but it needs no nightly toolchain, no
-//! build and no other tool, and it has no false positives.
+//! It is a text search, not a compiler: it counts names in dead code as uses, but it needs no
+//! nightly toolchain, no build and no other tool, and it has no false positives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use crate::manifest::{Crate, Workspace};
 /// The places of a crate's sources.
 const SOURCES: [&str; 5] = ["src", "tests", "benches", "examples", "build.rs"];
 
-/// Returns one line for each dependency whose name occurs in no source of its crate, and for each workspace dependency
-/// that no crate declares.
+/// Returns one line for each dependency whose name occurs in no source of its crate, and for each
+/// workspace dependency that no crate declares.
 ///
 /// # Errors
 /// If a source cannot be read.

@@ -1,7 +1,7 @@
 //! Limits of concurrent requests, of their duration and of the bytes of their bodies.
 //!
-//! A body is read before its request counts as running, so slow clients do not occupy request slots. Bodies that are
-//! still arriving are limited by their total size.
+//! A body is read before its request counts as running, so slow clients do not occupy request
+//! slots. Bodies that are still arriving are limited by their total size.
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
@@ -15,8 +15,8 @@ use crate::error::ApiError;
 use crate::media_types::{self, MediaType};
 use crate::state::Node;
 
-/// Answers 415 to a body of a type that is not read, 503 while `limits.requests` requests are running, and 504 after
-/// `limits.request_timeout`.
+/// Answers 415 to a body of a type that is not read, 503 while `limits.requests` requests are
+/// running, and 504 after `limits.request_timeout`.
 pub async fn bound(State(node): State<Node>, request: Request, next: Next) -> Response {
     let answer = async {
         media_types::check(&request)?;

@@ -23,13 +23,14 @@ const NO_ROUTE: &str = "none";
 type OfRoute = Vec<(&'static str, StatusCode, Histogram)>;
 
 thread_local! {
-    /// Histograms that this thread has recorded to. A lookup by labels would hash and copy all of them at every
-    /// request; here the lookup is by route only.
+    /// Histograms that this thread has recorded to. A lookup by labels would hash and copy all of
+    /// them at every request; here the lookup is by route only.
     static HISTOGRAMS: RefCell<HashMap<String, OfRoute, RandomState>> = RefCell::default();
 }
 
-/// Answers a request by `next` if `admit` accepts it, measures and logs it. The route is the pattern of the path, not the
-/// path itself. If the handler panics, the answer is a 500, and the connection stays open.
+/// Answers a request by `next` if `admit` accepts it, measures and logs it. The route is the
+/// pattern of the path, not the path itself. If the handler panics, the answer is a 500, and the
+/// connection stays open.
 pub async fn measure(request: Request, next: Next, admit: impl FnOnce(&Request) -> Result<(), ApiError>) -> Response {
     let started = Instant::now();
     let method = method_label(request.method());
@@ -49,7 +50,8 @@ fn panicked(_payload: Box<dyn Any + Send>) -> Response {
     ApiError::internal("a handler panicked").into_response()
 }
 
-/// The label of a method. Unknown methods share one label, because every label value creates a permanent series.
+/// The label of a method. Unknown methods share one label, because every label value creates a
+/// permanent series.
 fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

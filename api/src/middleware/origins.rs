@@ -1,8 +1,9 @@
 //! Checks of the `Host` and `Origin` headers.
 //!
-//! A page of any site can send requests to every address that its visitor can reach, loopback included, and with DNS
-//! rebinding it can also read the responses. Therefore a request must be for a host name of the node, and the page must
-//! be the node's own or from an origin that the configuration allows.
+//! A page of any site can send requests to every address that its visitor can reach, loopback
+//! included, and with DNS rebinding it can also read the responses. Therefore a request must be for
+//! a host name of the node, and the page must be the node's own or from an origin that the
+//! configuration allows.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,7 +34,8 @@ pub struct Origins {
     hosts: Vec<String>,
     /// As browsers send them: `https://app.example:8443`.
     sites: Vec<HeaderValue>,
-    /// Whether the node listens on all addresses, so that the address a client connected to is also accepted as a host.
+    /// Whether the node listens on all addresses, so that the address a client connected to is also
+    /// accepted as a host.
     every_address: bool,
 }
 
@@ -67,7 +69,8 @@ impl Origins {
     /// Checks the connection and the headers of a request.
     ///
     /// # Errors
-    /// 503 on a reserve connection, 421 if the host is not a name of the node, 403 if the origin is not allowed.
+    /// 503 on a reserve connection, 421 if the host is not a name of the node, 403 if the origin is
+    /// not allowed.
     pub fn check(&self, connection: &Connection, request: &Request) -> Result<(), ApiError> {
         if connection.reserve {
             return Err(rejected("too many connections are open on this node; try again"));
@@ -104,8 +107,8 @@ impl Origins {
     }
 }
 
-/// Rejects requests that a page of another site makes without an `Origin` header, for example for an image. Links to
-/// the node's own pages may be followed from anywhere.
+/// Rejects requests that a page of another site makes without an `Origin` header, for example for
+/// an image. Links to the node's own pages may be followed from anywhere.
 fn check_site(headers: &HeaderMap, path: &str) -> Result<(), ApiError> {
     let is = |name: &str, values: &[&str]| {
         headers.get(name).is_some_and(|given| values.iter().any(|value| given.as_bytes() == value.as_bytes()))

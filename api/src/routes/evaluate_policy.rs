@@ -21,9 +21,10 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// Estimates the reward that a policy would have earned on the model's logged decisions.
 ///
-/// The estimators are replay, IPS, SNIPS, the direct method, DR, SNDR and SWITCH-DR, over the model's decisions and the
-/// rewards joined to them. An estimate that the decisions do not support is refused with a reason. Only one evaluation
-/// runs at a time. It takes at most half of the request timeout and reports how many decisions it did not reach.
+/// The estimators are replay, IPS, SNIPS, the direct method, DR, SNDR and SWITCH-DR, over the
+/// model's decisions and the rewards joined to them. An estimate that the decisions do not support
+/// is refused with a reason. Only one evaluation runs at a time. It takes at most half of the
+/// request timeout and reports how many decisions it did not reach.
 #[utoipa::path(post, path = "/v1/models/{model}/evaluate-policy", tag = "quality", request_body = EvaluateBody,
     params(("model" = String, Path)),
     responses((status = 200, body = EvaluateReply), (status = 404, body = Problem), (status = 422, body = Problem),

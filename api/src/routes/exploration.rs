@@ -50,12 +50,13 @@ pub struct ExplorationReply {
     model: ModelName,
     /// The policy of requests that name none.
     policy: Policy,
-    /// The share of rankings without a named policy that are drawn uniformly for the validation pool.
+    /// The share of rankings without a named policy that are drawn uniformly for the validation
+    /// pool.
     pool_share: f64,
     /// Counts since the node started.
     totals: Counts,
-    /// Observations that referred to a decision, by the result of the join: `slot`, `repeated`, `not_shown`,
-    /// `other_user`, `expired`, `unknown`.
+    /// Observations that referred to a decision, by the result of the join: `slot`, `repeated`,
+    /// `not_shown`, `other_user`, `expired`, `unknown`.
     joined: BTreeMap<&'static str, u64>,
     /// Length of the spans, in milliseconds. It doubles when there would be more than 256 spans.
     span_ms: i64,

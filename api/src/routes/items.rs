@@ -43,7 +43,8 @@ pub struct Page {
     /// The last item of the previous page.
     #[param(value_type = Option<String>)]
     after: Option<ItemId>,
-    /// Only items with this text in their id or in a text attribute of at most 256 bytes; case is ignored.
+    /// Only items with this text in their id or in a text attribute of at most 256 bytes; case is
+    /// ignored.
     q: Option<String>,
     /// A filter in the filter language of recommendations, as JSON text.
     filter: Option<String>,
@@ -81,8 +82,8 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// Lists items in the order of their ids.
 ///
-/// Without `q` and `filter`, these are the items added by callers; with either, all matching items of the catalog,
-/// trained or added.
+/// Without `q` and `filter`, these are the items added by callers; with either, all matching items
+/// of the catalog, trained or added.
 #[utoipa::path(get, path = "/v1/models/{model}/items", tag = "items", params(("model" = String, Path), Page),
     responses((status = 200, body = Items), (status = 404, body = Problem), (status = 422, body = Problem)))]
 async fn list(
@@ -124,9 +125,10 @@ async fn put(
 
 /// Adds, updates and deletes items from a stream, one JSON object per line.
 ///
-/// Returns one line for each, in order, once the change is durable and in effect. A rejected line is answered with its
-/// number and the problem, and the stream continues. A stream that sends nothing for longer than
-/// `limits.stream_idle_timeout` ends with such a reply; empty lines keep it open.
+/// Returns one line for each, in order, once the change is durable and in effect. A rejected line
+/// is answered with its number and the problem, and the stream continues. A stream that sends
+/// nothing for longer than `limits.stream_idle_timeout` ends with such a reply; empty lines keep it
+/// open.
 #[utoipa::path(post, path = "/v1/models/{model}/items", tag = "items",
     request_body(content = ItemLine, content_type = "application/x-ndjson"), params(("model" = String, Path)),
     responses((status = 200, body = ItemEdited, content_type = "application/x-ndjson"),
@@ -140,7 +142,8 @@ async fn edit_stream(
     let permit = ndjson::admit(&node.stream_permits, request.headers())?;
     let reading = Reading::new(&node.limits, BATCH_LINES, |line| parse::<ItemLine>(line)?.edit());
     let batches = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
-    // A batch is stored when its replies are read, so a client that reads no replies delays only itself.
+    // A batch is stored when its replies are read, so a client that reads no replies delays only
+    // itself.
     let answers = futures_util::stream::unfold((node, model, batches, permit), |mut stream| async {
         let batch = stream.2.recv().await?;
         let (node, model) = (stream.0.clone(), stream.1.clone());

@@ -21,10 +21,10 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// Retrains a model on the whole log of its stream, in the background.
 ///
-/// The new version serves once it is complete and has passed the gate. Training warm-starts from the active version,
-/// which takes a fraction of the time of a cold start, unless `cold` is set or users were erased whose observations
-/// that version's factors were trained on. A training that has read the observations of a user who is erased meanwhile
-/// starts again.
+/// The new version serves once it is complete and has passed the gate. Training warm-starts from
+/// the active version, which takes a fraction of the time of a cold start, unless `cold` is set or
+/// users were erased whose observations that version's factors were trained on. A training that has
+/// read the observations of a user who is erased meanwhile starts again.
 #[utoipa::path(post, path = "/v1/models/{model}/retrain", tag = "versions", request_body = RetrainBody,
     params(("model" = String, Path)),
     responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem),

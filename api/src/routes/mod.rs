@@ -1,4 +1,5 @@
-//! HTTP handlers: one file for each resource, each with a `router()`. Names and shapes are the contract with clients.
+//! HTTP handlers: one file for each resource, each with a `router()`. Names and shapes are the
+//! contract with clients.
 
 pub mod catalog;
 pub mod decisions;

@@ -79,7 +79,8 @@ async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
 
 /// Creates a model, or with `kind: "selection"` a selection among models.
 ///
-/// It serves at once: users of a new model start from the prior and learn from their first observation.
+/// It serves at once: users of a new model start from the prior and learn from their first
+/// observation.
 #[utoipa::path(post, path = "/v1/models", tag = "models", request_body = NewModelOrSelection,
     responses((status = 201, body = ModelOrSelection), (status = 409, body = Problem), (status = 422, body = Problem)))]
 async fn create(State(node): State<Node>, Text(body): Text) -> Result<(StatusCode, Json<ModelOrSelection>), ApiError> {
@@ -126,7 +127,8 @@ async fn change(
     Ok(Json(describe(&node, record)?))
 }
 
-/// Deletes a model with its versions, or a selection but not its arms. The observations of the stream stay in the log.
+/// Deletes a model with its versions, or a selection but not its arms. The observations of the
+/// stream stay in the log.
 #[utoipa::path(delete, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn delete(State(node): State<Node>, InModel(model): InModel) -> Result<StatusCode, ApiError> {

@@ -48,8 +48,8 @@ fn reply(observation_id: ObservationId, amended: Amended) -> Json<AmendReply> {
 
 /// Corrects the label of an observation.
 ///
-/// The user's weights become exactly what they would be had the observation had this label originally. Trained versions
-/// reflect the correction after the next training.
+/// The user's weights become exactly what they would be had the observation had this label
+/// originally. Trained versions reflect the correction after the next training.
 #[utoipa::path(put, path = "/v1/models/{model}/observations/{observation_id}", tag = "serving",
     request_body = CorrectBody, params(("model" = String, Path), ("observation_id" = String, Path)),
     responses((status = 200, body = AmendReply), (status = 404, body = Problem), (status = 410, body = Problem),
@@ -65,7 +65,8 @@ async fn correct(
 
 /// Deletes an observation.
 ///
-/// The user's weights become exactly what they would be without the observation. Its id cannot be used again.
+/// The user's weights become exactly what they would be without the observation. Its id cannot be
+/// used again.
 #[utoipa::path(delete, path = "/v1/models/{model}/observations/{observation_id}", tag = "serving",
     params(("model" = String, Path), ("observation_id" = String, Path)),
     responses((status = 200, body = AmendReply), (status = 404, body = Problem), (status = 410, body = Problem),

@@ -53,11 +53,12 @@ pub async fn observe(
 
 /// Learns from a stream of observations, one JSON object per line.
 ///
-/// Returns one line for each, in order, once it is durable. A rejected line is answered with its number and the
-/// problem, and the stream continues. A stream that sends nothing for longer than `limits.stream_idle_timeout` ends
-/// with such a reply; empty lines keep it open. Observations of one user are learnt in the order of their lines,
-/// observations of different users concurrently: if lines of two users have the same `observation_id`, either of them
-/// may be the one that is rejected.
+/// Returns one line for each, in order, once it is durable. A rejected line is answered with its
+/// number and the problem, and the stream continues. A stream that sends nothing for longer than
+/// `limits.stream_idle_timeout` ends with such a reply; empty lines keep it open. Observations of
+/// one user are learnt in the order of their lines, observations of different users concurrently:
+/// if lines of two users have the same `observation_id`, either of them may be the one that is
+/// rejected.
 #[utoipa::path(post, path = "/v1/models/{model}/observations", tag = "serving",
     request_body(content = ObserveBody, content_type = "application/x-ndjson"), params(("model" = String, Path)),
     responses((status = 200, body = ObserveReply, content_type = "application/x-ndjson"),

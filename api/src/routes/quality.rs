@@ -31,8 +31,8 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// Returns the prediction quality of a model.
 ///
-/// Every observation is predicted before it is learnt. The reply has the loss overall, by user and on the validation
-/// pool, and whether it drifts.
+/// Every observation is predicted before it is learnt. The reply has the loss overall, by user and
+/// on the validation pool, and whether it drifts.
 #[utoipa::path(get, path = "/v1/models/{model}/quality", tag = "quality", params(("model" = String, Path), QualityParams),
     responses((status = 200, body = Quality), (status = 404, body = Problem), (status = 422, body = Problem)))]
 async fn get(

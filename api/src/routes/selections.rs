@@ -1,4 +1,5 @@
-//! Selections: models of kind `selection`, which choose or combine the answers of other models by their feedback.
+//! Selections: models of kind `selection`, which choose or combine the answers of other models by
+//! their feedback.
 
 use axum::Json;
 use axum::extract::State;
@@ -74,8 +75,8 @@ fn arm(report: ArmReport) -> Arm {
 
 /// Returns the state of a selection.
 ///
-/// For each arm: its weight now and over time, its outcomes and mean loss; for an A/B split also differences with
-/// confidence intervals.
+/// For each arm: its weight now and over time, its outcomes and mean loss; for an A/B split also
+/// differences with confidence intervals.
 #[utoipa::path(get, path = "/v1/models/{model}/selection", tag = "models",
     params(("model" = String, Path), SelectionParams),
     responses((status = 200, body = Report), (status = 404, body = Problem), (status = 422, body = Problem)))]

@@ -26,8 +26,8 @@ const K_MAX: usize = 1000;
 pub struct SimilarParams {
     /// Maximum number of items; 10 by default, at most 1,000.
     k: Option<usize>,
-    /// Only items that match this filter, as JSON text: `all`, `any`, `not`, `eq`, `in`, `range`, `exists` over
-    /// attributes.
+    /// Only items that match this filter, as JSON text: `all`, `any`, `not`, `eq`, `in`, `range`,
+    /// `exists` over attributes.
     filter: Option<String>,
 }
 
@@ -47,7 +47,8 @@ pub struct SimilarReply {
     item: ItemId,
     /// The version whose features were compared.
     version: u64,
-    /// The most similar items, best first, without the item itself. Empty if nothing is known of the item to compare.
+    /// The most similar items, best first, without the item itself. Empty if nothing is known of
+    /// the item to compare.
     items: Vec<Alike>,
 }
 

@@ -44,7 +44,8 @@ pub struct UserEvent {
     user_epoch: u64,
     sequence: u64,
     feedback: Option<String>,
-    /// The prediction of this model before it learnt the event; null if the model was created later.
+    /// The prediction of this model before it learnt the event; null if the model was created
+    /// later.
     predicted: Option<f32>,
 }
 
@@ -81,16 +82,17 @@ pub struct Receipt {
     decisions: u64,
     /// In Unix milliseconds.
     erased: i64,
-    /// Versions whose shared parameters were trained on the user's observations. They contain neither the user's id nor
-    /// the user's weights. The next training excludes the user. Each of these versions is pruned once there are
-    /// `keep_versions` newer ones, unless it serves, is pinned or is the rollback target.
+    /// Versions whose shared parameters were trained on the user's observations. They contain
+    /// neither the user's id nor the user's weights. The next training excludes the user. Each of
+    /// these versions is pruned once there are `keep_versions` newer ones, unless it serves, is
+    /// pinned or is the rollback target.
     versions: Vec<KnowingVersion>,
-    /// Running trainings that have read the user's observations. Each starts again without them. A training that has
-    /// already started again twice because of erasures is let through; its version then counts the erased users in
-    /// `erased_users`.
+    /// Running trainings that have read the user's observations. Each starts again without them. A
+    /// training that has already started again twice because of erasures is let through; its
+    /// version then counts the erased users in `erased_users`.
     trainings: Vec<Training>,
-    /// When the sealed Parquet segments contain no more data of the user, in Unix milliseconds; null if sealing is
-    /// disabled.
+    /// When the sealed Parquet segments contain no more data of the user, in Unix milliseconds;
+    /// null if sealing is disabled.
     segments_rewritten_by: Option<i64>,
     /// What the erasure cannot remove: copies outside of the data directory.
     copies: &'static str,
@@ -107,8 +109,8 @@ pub struct Training {
     job: JobId,
     #[schema(value_type = String)]
     model: ModelName,
-    /// When its copy of the observations is removed at the latest, in Unix milliseconds; if the node stops before, at
-    /// its next start.
+    /// When its copy of the observations is removed at the latest, in Unix milliseconds; if the
+    /// node stops before, at its next start.
     input_removed_by: i64,
 }
 
@@ -153,7 +155,8 @@ fn event(model: ModelId, sequence: Sequence, record: Record) -> UserEvent {
     }
 }
 
-/// Returns a user's state and latest events. An unknown user has no events and the weights of the prior.
+/// Returns a user's state and latest events. An unknown user has no events and the weights of the
+/// prior.
 #[utoipa::path(get, path = "/v1/models/{model}/users/{user}", tag = "users",
     params(("model" = String, Path), ("user" = String, Path), UserParams),
     responses((status = 200, body = User), (status = 404, body = Problem)))]
@@ -182,8 +185,8 @@ async fn get(
 
 /// Erases a user: history, states, cached predictions and decisions, for every model of the stream.
 ///
-/// The receipt lists what still derives from the user's data, and until when. Later observations under the same id
-/// belong to a new user.
+/// The receipt lists what still derives from the user's data, and until when. Later observations
+/// under the same id belong to a new user.
 #[utoipa::path(delete, path = "/v1/models/{model}/users/{user}", tag = "users",
     params(("model" = String, Path), ("user" = String, Path)),
     responses((status = 200, body = Receipt), (status = 404, body = Problem), (status = 503, body = Problem)))]

@@ -91,7 +91,8 @@ async fn list(State(node): State<Node>, InModel(model): InModel) -> Result<Json<
 
 /// Registers a version that was trained externally.
 ///
-/// The directory is validated and copied. The active version does not change until another one is activated.
+/// The directory is validated and copied. The active version does not change until another one is
+/// activated.
 #[utoipa::path(post, path = "/v1/models/{model}/versions", tag = "versions", params(("model" = String, Path)),
     request_body = RegisterBody,
     responses((status = 201, body = Version), (status = 404, body = Problem), (status = 422, body = Problem)))]
@@ -108,8 +109,8 @@ async fn register(
 
 /// Activates a version.
 ///
-/// It serves once the states of recently used users are recomputed under it, within about twenty seconds. Users keep
-/// everything that they have taught since.
+/// It serves once the states of recently used users are recomputed under it, within about twenty
+/// seconds. Users keep everything that they have taught since.
 #[utoipa::path(post, path = "/v1/models/{model}/versions/{version}/activate", tag = "versions",
     params(("model" = String, Path), ("version" = u64, Path)),
     responses((status = 200, body = Activated), (status = 404, body = Problem)))]

@@ -23,7 +23,8 @@ const LIMIT_MAX: usize = 1000;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct WhyParams {
-    /// Maximum number of observations, those with the largest contributions first; 10 by default, at most 1,000.
+    /// Maximum number of observations, those with the largest contributions first; 10 by default,
+    /// at most 1,000.
     limit: Option<usize>,
     /// The reply must reflect at least this many of the user's events.
     #[param(value_type = Option<u64>)]
@@ -40,7 +41,8 @@ pub struct Reason {
     weight: f32,
     /// In Unix milliseconds.
     timestamp: i64,
-    /// The id given by the client or made by the server; null if the observation was deleted meanwhile.
+    /// The id given by the client or made by the server; null if the observation was deleted
+    /// meanwhile.
     #[schema(value_type = Option<String>)]
     observation_id: Option<ObservationId>,
     /// Its contribution to the score; positive contributions raise it.

@@ -1,4 +1,5 @@
-//! The audience of a ranking: a user, an anonymous user whose history is part of the request, or a group of users.
+//! The audience of a ranking: a user, an anonymous user whose history is part of the request, or a
+//! group of users.
 
 use celeris_model::{ItemId, Timestamp, UserId};
 use celeris_predictor::{Aggregate, Audience, PastItem};

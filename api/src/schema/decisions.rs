@@ -12,11 +12,12 @@ use super::policies::RecordedPolicy;
 pub struct Candidates {
     /// Number of candidates.
     pub count: u32,
-    /// All candidates, in the order in which the policy received them; null if they were not recorded.
+    /// All candidates, in the order in which the policy received them; null if they were not
+    /// recorded.
     #[schema(value_type = Option<Vec<String>>)]
     pub items: Option<Vec<ItemId>>,
-    /// If the candidates were not recorded: xxh3-128, in hexadecimal, of the xxh3-64 of each id, little-endian, in
-    /// order.
+    /// If the candidates were not recorded: xxh3-128, in hexadecimal, of the xxh3-64 of each id,
+    /// little-endian, in order.
     pub digest: Option<String>,
 }
 
@@ -27,7 +28,8 @@ pub struct DecisionSlot {
     pub item: ItemId,
     pub score: f32,
     pub std_error: f32,
-    /// The probability of this item in this slot, given the slots above; null if not (yet) computed.
+    /// The probability of this item in this slot, given the slots above; null if not (yet)
+    /// computed.
     pub propensity: Option<f32>,
     /// The standard error of an estimated propensity; null if the propensity is exact.
     pub propensity_std_error: Option<f32>,
@@ -75,11 +77,12 @@ impl From<ReplayedSlot> for SlotAgain {
     }
 }
 
-/// A replay of the ranking: recomputed from the user's history at that time, with the recorded policy and seed.
+/// A replay of the ranking: recomputed from the user's history at that time, with the recorded
+/// policy and seed.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Replay {
-    /// Whether the replay is bitwise identical: the scores of all candidates and the shown slots. Null if the ranking
-    /// cannot be replayed.
+    /// Whether the replay is bitwise identical: the scores of all candidates and the shown slots.
+    /// Null if the ranking cannot be replayed.
     pub same: Option<bool>,
     /// Why the ranking cannot be replayed, or why the replay may differ.
     pub why_not: Option<String>,
@@ -115,12 +118,13 @@ pub struct DecisionReply {
     /// In Unix milliseconds.
     pub timestamp: i64,
     pub seed: u64,
-    /// Whether the request set the seed. Its propensities are then not probabilities of a random draw, and estimates
-    /// exclude the decision.
+    /// Whether the request set the seed. Its propensities are then not probabilities of a random
+    /// draw, and estimates exclude the decision.
     pub seed_given: bool,
     /// The policy; null if the record contains a policy that this node does not know.
     pub policy: Option<RecordedPolicy>,
-    /// The share of rankings drawn uniformly for the validation pool; null if the request named its policy.
+    /// The share of rankings drawn uniformly for the validation pool; null if the request named its
+    /// policy.
     pub pool_share: Option<f64>,
     /// Whether this ranking was drawn uniformly for the validation pool.
     pub pool: bool,

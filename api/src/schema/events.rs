@@ -17,7 +17,8 @@ mirror_enum! {
         TrainingStarted,
         /// A retrain job failed without a version.
         TrainingFailed,
-        /// A candidate was not better than the active version, and was kept without being activated.
+        /// A candidate was not better than the active version, and was kept without being
+        /// activated.
         GateRefused,
         /// A candidate was better than the active version.
         GatePassed,
@@ -67,8 +68,8 @@ pub struct Event {
     pub before: Option<u64>,
     /// The version that the event led to.
     pub after: Option<u64>,
-    /// Further details: figures, settings, ids. Free-form, because each kind of event has its own and events are
-    /// returned as they were recorded.
+    /// Further details: figures, settings, ids. Free-form, because each kind of event has its own
+    /// and events are returned as they were recorded.
     pub details: BTreeMap<String, serde_json::Value>,
 }
 

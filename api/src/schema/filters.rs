@@ -2,8 +2,8 @@
 
 use utoipa::ToSchema;
 
-/// A filter on item attributes: an object with one key. At most 8 levels deep, with at most 4096 filters and values in
-/// total. docs/filters.md describes the language.
+/// A filter on item attributes: an object with one key. At most 8 levels deep, with at most 4096
+/// filters and values in total. docs/filters.md describes the language.
 #[derive(ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(example = json!({"all": [
@@ -34,8 +34,8 @@ pub enum Filter {
         field: String,
         values: Vec<FilterValue>,
     },
-    /// The attribute is a number or time within the bounds: one of `gte` and `gt`, one of `lte` and `lt`, or one of
-    /// each.
+    /// The attribute is a number or time within the bounds: one of `gte` and `gt`, one of `lte` and
+    /// `lt`, or one of each.
     Range {
         /// The name of the attribute.
         #[schema(min_length = 1, max_length = 128)]

@@ -1,7 +1,7 @@
 //! Items: changes by callers, and the state of items.
 //!
-//! `attributes` are free-form: callers choose the names, and the type of each value determines which filters apply to
-//! it.
+//! `attributes` are free-form: callers choose the names, and the type of each value determines
+//! which filters apply to it.
 
 use celeris_model::{self as model, ItemId};
 use celeris_predictor::{Effective as TakesEffect, ItemChange, ItemEdit};
@@ -124,7 +124,8 @@ mirror_enum! {
     /// When a change of an item takes effect.
     Effective = TakesEffect {
         Now,
-        /// With the next version, because the active version was trained with other features of the item.
+        /// With the next version, because the active version was trained with other features of the
+        /// item.
         NextVersion,
     }
 }

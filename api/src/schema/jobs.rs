@@ -28,15 +28,16 @@ mirror_enum! {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetrainBody {
-    /// The name of the trainer: the built-in `als`, or a trainer of the node's configuration; the one of the model's
-    /// settings by default.
+    /// The name of the trainer: the built-in `als`, or a trainer of the node's configuration; the
+    /// one of the model's settings by default.
     #[schema(value_type = Option<String>)]
     pub engine: Option<Engine>,
     /// The reason, for the job's record; at most 1000 bytes.
     #[schema(max_length = 1000)]
     pub why: Option<String>,
-    /// Trains from scratch and tunes all settings again. Otherwise training warm-starts from the active version where
-    /// possible, unless users were erased whose observations that version's factors were trained on.
+    /// Trains from scratch and tunes all settings again. Otherwise training warm-starts from the
+    /// active version where possible, unless users were erased whose observations that version's
+    /// factors were trained on.
     #[serde(default)]
     pub cold: bool,
 }

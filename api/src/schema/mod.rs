@@ -1,15 +1,16 @@
 //! Request and reply types: the JSON of the API as OpenAPI describes it.
 //!
-//! They are separate from the domain types, some of which are stored, so that the disk format and the wire format can
-//! change independently. A conversion names every field of both types, so a domain field that is missing here does not
-//! compile. Self-validating ids and numbers (`UserId`, `PoolShare`) are used directly and described by `value_type`. So
-//! are policies, strategies and filters in requests: their own crates define the syntax, with error messages that
-//! contain the parameter or the position.
+//! They are separate from the domain types, some of which are stored, so that the disk format and
+//! the wire format can change independently. A conversion names every field of both types, so a
+//! domain field that is missing here does not compile. Self-validating ids and numbers (`UserId`,
+//! `PoolShare`) are used directly and described by `value_type`. So are policies, strategies and
+//! filters in requests: their own crates define the syntax, with error messages that contain the
+//! parameter or the position.
 //!
 //! Small types of a single route are in [`crate::routes`].
 
-/// Defines a wire enum, serialized in snake case, with the variants of a domain enum. A variant that is missing in one
-/// of them does not compile.
+/// Defines a wire enum, serialized in snake case, with the variants of a domain enum. A variant
+/// that is missing in one of them does not compile.
 macro_rules! mirror_enum {
     ($(#[$about:meta])* $wire:ident = $domain:ty { $($(#[$of_variant:meta])* $variant:ident),+ $(,)? }) => {
         $(#[$about])*

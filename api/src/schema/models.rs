@@ -51,8 +51,8 @@ pub enum ModelOrSelection {
     Unavailable(Unavailable),
 }
 
-/// A model or selection whose documents or files the node cannot read. Requests to it are answered with 503; it can be
-/// deleted, or restored from a backup before the next start.
+/// A model or selection whose documents or files the node cannot read. Requests to it are answered
+/// with 503; it can be deleted, or restored from a backup before the next start.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Unavailable {
     pub kind: Kind,
@@ -80,23 +80,24 @@ pub struct NewModel {
     pub dim: Option<usize>,
     /// The loss that user weights minimise; `squared` by default.
     pub loss: Option<Loss>,
-    /// Seconds in which an observation loses half of its weight, relative to the user's latest observation;
-    /// observations do not decay by default. Under implicit loss, a preference decays by the age of the latest
-    /// observation of its item.
+    /// Seconds in which an observation loses half of its weight, relative to the user's latest
+    /// observation; observations do not decay by default. Under implicit loss, a preference decays
+    /// by the age of the latest observation of its item.
     #[schema(value_type = Option<f64>, exclusive_minimum = 0)]
     pub half_life: Option<HalfLife>,
     /// The policy of requests that name none; `epsilon_greedy` by default.
     #[schema(value_type = Option<PolicyOrName>)]
     pub policy: Option<PolicySpec>,
-    /// The share of rankings without a named policy that are drawn uniformly for the validation pool; 0.01 by default.
+    /// The share of rankings without a named policy that are drawn uniformly for the validation
+    /// pool; 0.01 by default.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1)]
     pub pool_share: Option<PoolShare>,
     /// How candidates are evaluated before they are activated.
     pub gate: Option<Gate>,
     /// How long the guard compares a new version with the previous one.
     pub guard: Option<Guard>,
-    /// Number of versions kept in addition to the active version, pinned versions and the rollback target; 10 by
-    /// default.
+    /// Number of versions kept in addition to the active version, pinned versions and the rollback
+    /// target; 10 by default.
     #[schema(minimum = 1, maximum = 1000)]
     pub keep_versions: Option<u32>,
     /// When the model is retrained automatically; never by default.
@@ -114,8 +115,8 @@ pub struct Guarding {
     pub against: u64,
     /// When the new version was activated, in Unix milliseconds.
     pub since: i64,
-    /// The new version as the candidate and the previous one as the incumbent, on the same observations since the node
-    /// started; null before the first comparison.
+    /// The new version as the candidate and the previous one as the incumbent, on the same
+    /// observations since the node started; null before the first comparison.
     pub comparison: Option<Comparison>,
 }
 
@@ -123,9 +124,11 @@ pub struct Guarding {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelChange {
-    /// Triggers to change: an object sets one, null turns it off, a missing field leaves it unchanged.
+    /// Triggers to change: an object sets one, null turns it off, a missing field leaves it
+    /// unchanged.
     pub triggers: Option<TriggersChange>,
-    /// How candidates are evaluated, from the next one on; replaces all of `gate`, missing fields by their defaults.
+    /// How candidates are evaluated, from the next one on; replaces all of `gate`, missing fields
+    /// by their defaults.
     pub gate: Option<Gate>,
     /// How long new versions are guarded, from the next one on; replaces all of `guard`.
     pub guard: Option<Guard>,
@@ -154,7 +157,8 @@ pub struct RecentLoss {
 pub struct Model {
     /// `model`.
     pub kind: Kind,
-    /// The id, which is never reused: a model that is deleted and created again under the same name has another id.
+    /// The id, which is never reused: a model that is deleted and created again under the same name
+    /// has another id.
     pub id: u64,
     #[schema(value_type = String)]
     pub name: ModelName,

@@ -27,7 +27,8 @@ pub struct ObserveBody {
     #[serde(default, deserialize_with = "timestamp")]
     #[schema(value_type = Option<Time>)]
     pub timestamp: Option<Timestamp>,
-    /// An id unique in the stream. A repeated request with the same body gets the same reply and is learnt only once.
+    /// An id unique in the stream. A repeated request with the same body gets the same reply and is
+    /// learnt only once.
     #[schema(value_type = Option<String>)]
     pub observation_id: Option<ObservationId>,
     /// The decision whose outcome this is.
@@ -58,8 +59,8 @@ impl ObserveBody {
 /// The result of an observation.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ObserveReply {
-    /// The user's epoch: the count of the user's events, including this one. Pass it as `min_epoch` to read your own
-    /// writes.
+    /// The user's epoch: the count of the user's events, including this one. Pass it as `min_epoch`
+    /// to read your own writes.
     pub user_epoch: u64,
     /// The position of the observation in its partition of the log.
     pub sequence: u64,

@@ -23,8 +23,8 @@ pub enum Policy {
         #[schema(required = false, minimum = 0, maximum = 1e6, default = json!(Softmax::DEFAULT_LAMBDA))]
         lambda: f64,
     },
-    /// Draws candidates by how far their score is below the best. Exploration fades as the user's observations
-    /// accumulate.
+    /// Draws candidates by how far their score is below the best. Exploration fades as the user's
+    /// observations accumulate.
     #[serde(rename = "squarecb")]
     SquareCb {
         /// The factor of `gamma`, in units of 1 / label.
@@ -40,10 +40,12 @@ pub enum Policy {
         #[schema(required = false, minimum = 0, maximum = 100, default = json!(LinUcb::DEFAULT_ALPHA))]
         alpha: f64,
     },
-    /// Ranks by the highest score under weights that explain the user's history about as well as the best weights.
+    /// Ranks by the highest score under weights that explain the user's history about as well as
+    /// the best weights.
     #[serde(rename = "regcb")]
     RegCb {
-        /// The tolerated excess over the minimal loss, relative to noise variance and logarithm of rounds.
+        /// The tolerated excess over the minimal loss, relative to noise variance and logarithm of
+        /// rounds.
         #[schema(required = false, minimum = 0, maximum = 1000, default = json!(RegCb::DEFAULT_MELLOWNESS))]
         mellowness: f64,
     },

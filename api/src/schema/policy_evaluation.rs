@@ -44,8 +44,8 @@ pub struct EvaluateBody {
     /// Maximum number of decisions; 1000 by default. If there are more, a random sample is used.
     #[schema(minimum = 1, maximum = 10_000)]
     pub max_decisions: Option<usize>,
-    /// The reward of shown slots without a reward; by default the label of the model's `default_reward`. If there is
-    /// neither, decisions with such slots are excluded.
+    /// The reward of shown slots without a reward; by default the label of the model's
+    /// `default_reward`. If there is neither, decisions with such slots are excluded.
     #[schema(minimum = -1_000_000, maximum = 1_000_000)]
     pub missing_reward: Option<f64>,
     /// The largest importance weight with which SWITCH-DR corrects its reward model; 10 by default.
@@ -108,13 +108,15 @@ pub struct Skipped {
     pub seed_given: u64,
     /// A slot has no reward, and neither `missing_reward` nor a `default_reward` is set.
     pub reward_missing: u64,
-    /// Made within the waiting time of the model's default reward, so that rewards may still arrive.
+    /// Made within the waiting time of the model's default reward, so that rewards may still
+    /// arrive.
     pub reward_may_come: u64,
     /// The user's history has since been corrected or partly deleted.
     pub history_amended: u64,
     /// The version that scored was pruned.
     pub version_pruned: u64,
-    /// The features of a candidate have since changed, or the weights with which several models answered together.
+    /// The features of a candidate have since changed, or the weights with which several models
+    /// answered together.
     pub inputs_changed: u64,
 }
 
@@ -147,15 +149,18 @@ pub struct EvaluateReply {
     pub slots: usize,
     /// Number of these slots with a reward.
     pub rewarded: usize,
-    /// The share of the decisions that could be replayed which have a reward for any slot; null if there are none.
+    /// The share of the decisions that could be replayed which have a reward for any slot; null if
+    /// there are none.
     pub rewarded_share: Option<f64>,
-    /// The reward that slots without a reward counted as; null if decisions with such slots were excluded.
+    /// The reward that slots without a reward counted as; null if decisions with such slots were
+    /// excluded.
     pub missing_reward: Option<f64>,
     /// The excluded decisions, by reason.
     pub skipped: Skipped,
     /// The reward per round of the logged rankings themselves; null if there are no rounds.
     pub logged: Option<Span>,
-    /// The mean importance weight, expected to be 1. For rankings, that of the slot whose mean deviates most from 1.
+    /// The mean importance weight, expected to be 1. For rankings, that of the slot whose mean
+    /// deviates most from 1.
     pub mean_weight: Option<f64>,
     /// The largest importance weight.
     pub largest_weight: Option<f64>,
@@ -214,7 +219,8 @@ pub struct EstimateReport {
     pub low: Option<f64>,
     /// Upper bound of the interval.
     pub high: Option<f64>,
-    /// The effective sample size (Kish): the number of equally weighted rounds with the same information.
+    /// The effective sample size (Kish): the number of equally weighted rounds with the same
+    /// information.
     pub effective_sample_size: f64,
     /// Why the estimate is refused; absent if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]

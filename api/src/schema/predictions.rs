@@ -68,7 +68,8 @@ impl Score {
 pub struct PredictReply {
     #[schema(value_type = String)]
     pub user: UserId,
-    /// The version that scored; if several arms of a selection answered, that of the arm with the largest weight.
+    /// The version that scored; if several arms of a selection answered, that of the arm with the
+    /// largest weight.
     pub version: u64,
     pub user_epoch: u64,
     /// Whether the user has no observations, so that the prior is used.

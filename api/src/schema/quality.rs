@@ -50,7 +50,8 @@ pub struct OfUser {
 pub struct Users {
     /// Number of most recently active users that are tracked, at most 4096.
     pub tracked: usize,
-    /// Number of tracked users with at least 5 observations; the other figures are over these users.
+    /// Number of tracked users with at least 5 observations; the other figures are over these
+    /// users.
     pub compared: usize,
     pub median: Option<f64>,
     /// The ninth decile: nine of ten users have a lower loss.
@@ -81,10 +82,11 @@ pub struct Drift {
     pub tolerance: f64,
     /// Number of observations for estimating mean and deviation before the test starts.
     pub warm_up: u64,
-    /// Number of observations tested since the test was last restarted: by the activation of the version or by a
-    /// training.
+    /// Number of observations tested since the test was last restarted: by the activation of the
+    /// version or by a training.
     pub observations: u64,
-    /// The expected number of observations between false alarms, if losses were independent and normally distributed.
+    /// The expected number of observations between false alarms, if losses were independent and
+    /// normally distributed.
     pub observations_between_false_alarms: f64,
     /// The rise that was found; null if there is none.
     pub rise: Option<Rise>,
@@ -93,8 +95,8 @@ pub struct Drift {
 /// A point of the loss curve: the mean loss of consecutive observations under one version.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Point {
-    /// Number of records in the stream's log at the end of the point; events have the same count in their detail
-    /// `observations`.
+    /// Number of records in the stream's log at the end of the point; events have the same count in
+    /// their detail `observations`.
     pub position: u64,
     /// Time of the end of the point, in Unix milliseconds.
     pub at: i64,
@@ -114,7 +116,8 @@ pub struct Quality {
     pub metric: Metric,
     /// The active version.
     pub version: u64,
-    /// Number of observations predicted by the version since it was last activated, as far as they are remembered.
+    /// Number of observations predicted by the version since it was last activated, as far as they
+    /// are remembered.
     pub observations: u64,
     /// The baseline of the version; null until it has predicted enough observations.
     pub baseline: Option<Baseline>,
@@ -126,9 +129,11 @@ pub struct Quality {
     pub hour: Option<Mean>,
     /// The loss of observations with a timestamp within the last 24 hours.
     pub day: Option<Mean>,
-    /// The loss of the latest 1000 observations of the validation pool, whose items were not chosen by the model.
+    /// The loss of the latest 1000 observations of the validation pool, whose items were not chosen
+    /// by the model.
     pub pool: Option<Mean>,
-    /// The baseline of the version on the validation pool; null until it has predicted enough of it.
+    /// The baseline of the version on the validation pool; null until it has predicted enough of
+    /// it.
     pub pool_baseline: Option<Baseline>,
     /// Number of remembered observations of the validation pool.
     pub pool_observations: u64,

@@ -32,8 +32,9 @@ pub struct TopkBody {
     /// The policy; the model's policy by default.
     #[schema(value_type = Option<PolicyOrName>)]
     pub policy: Option<PolicySpec>,
-    /// The seed of the policy's random generator: equal seeds give equal rankings. Seeded rankings are not random, and
-    /// estimates exclude them, so do not set it for traffic that should be used for evaluation.
+    /// The seed of the policy's random generator: equal seeds give equal rankings. Seeded rankings
+    /// are not random, and estimates exclude them, so do not set it for traffic that should be used
+    /// for evaluation.
     pub seed: Option<u64>,
     /// The reply must reflect at least this many of the user's events.
     #[schema(value_type = Option<u64>)]
@@ -172,7 +173,8 @@ pub struct RecommendBody {
     #[serde(default)]
     #[schema(max_items = 4)]
     pub boost: Vec<BoostBody>,
-    /// From 0, where only scores count, to 1, where slots differ as much as possible. Ranks greedily.
+    /// From 0, where only scores count, to 1, where slots differ as much as possible. Ranks
+    /// greedily.
     #[schema(minimum = 0, maximum = 1)]
     pub diversity: Option<f32>,
     /// The `next` token of the previous reply: items of earlier pages are not repeated.
@@ -180,7 +182,8 @@ pub struct RecommendBody {
     /// The policy; the model's policy by default.
     #[schema(value_type = Option<PolicyOrName>)]
     pub policy: Option<PolicySpec>,
-    /// The seed of all random draws: equal seeds give equal rankings. As in `topk`, estimates exclude such decisions.
+    /// The seed of all random draws: equal seeds give equal rankings. As in `topk`, estimates
+    /// exclude such decisions.
     pub seed: Option<u64>,
     /// The reply must reflect at least this many of the user's events.
     #[schema(value_type = Option<u64>)]
@@ -240,7 +243,8 @@ impl<'de> Deserialize<'de> for SeenBody {
     }
 }
 
-/// Hand-written, because a derived untagged enum reports every error as "did not match any variant".
+/// Hand-written, because a derived untagged enum reports every error as "did not match any
+/// variant".
 pub struct SeenVisitor;
 
 impl<'de> Visitor<'de> for SeenVisitor {
@@ -265,6 +269,7 @@ impl<'de> Visitor<'de> for SeenVisitor {
 pub struct RecommendReply {
     #[serde(flatten)]
     pub ranking: TopkReply,
-    /// The value of `page` for the next page; null if no items are left or 1000 items have been shown.
+    /// The value of `page` for the next page; null if no items are left or 1000 items have been
+    /// shown.
     pub next: Option<String>,
 }

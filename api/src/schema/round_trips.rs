@@ -1,4 +1,5 @@
-//! Settings convert from wire types to domain types and back without loss, and have the same defaults.
+//! Settings convert from wire types to domain types and back without loss, and have the same
+//! defaults.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -14,8 +15,8 @@ use super::selections::{Objective, Scope};
 use super::settings::{DefaultReward, Gate, Guard, Loss, Metric, Trainer, TrainerLimits};
 use super::triggers::{DriftTrigger, ScheduleTrigger, Signal, ThresholdTrigger, Triggers, VolumeTrigger};
 
-/// Deserializes `written`, in which no value is its default, and converts it to the domain and back. The schema of the
-/// wire type must have a property for each of its fields.
+/// Deserializes `written`, in which no value is its default, and converts it to the domain and
+/// back. The schema of the wire type must have a property for each of its fields.
 #[track_caller]
 fn assert_kept<Wire, Domain>(written: &Value)
 where

@@ -58,24 +58,28 @@ pub struct NewSelectionBody {
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 16)]
     pub segments: Vec<ModelName>,
-    /// How arms are evaluated; by default `reward` if a single arm answers each request, otherwise `error`.
+    /// How arms are evaluated; by default `reward` if a single arm answers each request, otherwise
+    /// `error`.
     pub objective: Option<Objective>,
     /// The smallest and the largest label; by default those that the arms were trained on.
     #[schema(value_type = Option<Vec<f32>>, min_items = 2, max_items = 2)]
     pub label_range: Option<LabelRange>,
-    /// The number of records of the stream (with the scope `user`, of the user) in which an outcome loses half of its
-    /// weight; null for no decay. 10000 by default, 100 with the scope `user`; no decay for `ab`.
+    /// The number of records of the stream (with the scope `user`, of the user) in which an outcome
+    /// loses half of its weight; null for no decay. 10000 by default, 100 with the scope `user`; no
+    /// decay for `ab`.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<u64>, minimum = 10, maximum = 1_000_000)]
     pub half_life_records: Option<Option<HalfLifeRecords>>,
-    /// With `exp4`: the policy of requests that name none. With other strategies, the arm that answers uses its own
-    /// policy.
+    /// With `exp4`: the policy of requests that name none. With other strategies, the arm that
+    /// answers uses its own policy.
     #[schema(value_type = Option<PolicyOrName>)]
     pub policy: Option<PolicySpec>,
-    /// With `exp4`: the share of rankings without a named policy that are drawn uniformly for the validation pool.
+    /// With `exp4`: the share of rankings without a named policy that are drawn uniformly for the
+    /// validation pool.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1)]
     pub pool_share: Option<PoolShare>,
-    /// The reward of shown slots of the selection's decisions without a reward in time, as for a model.
+    /// The reward of shown slots of the selection's decisions without a reward in time, as for a
+    /// model.
     pub default_reward: Option<DefaultReward>,
 }
 
@@ -184,10 +188,11 @@ pub struct Arm {
     pub weight: f64,
     /// Number of outcomes with a known loss of the arm, as far as they still count.
     pub outcomes: u64,
-    /// The mean of these losses, from 0 to 1, weighted towards recent outcomes if losses decay; null if there is none.
+    /// The mean of these losses, from 0 to 1, weighted towards recent outcomes if losses decay;
+    /// null if there is none.
     pub mean_loss: Option<f64>,
-    /// For an A/B split: the arm's mean loss minus that of the first arm, with the 95 % interval; null for the first
-    /// arm, and while there are too few users for an interval.
+    /// For an A/B split: the arm's mean loss minus that of the first arm, with the 95 % interval;
+    /// null for the first arm, and while there are too few users for an interval.
     pub difference: Option<Interval>,
 }
 
@@ -216,11 +221,13 @@ pub struct Report {
     pub strategy: Strategy,
     pub objective: Objective,
     pub scope: Scope,
-    /// Number of records that the state reflects: of the stream, or with the scope `user` of the user.
+    /// Number of records that the state reflects: of the stream, or with the scope `user` of the
+    /// user.
     pub records: u64,
     /// A hash of the state, in hexadecimal; equal hashes mean bitwise equal states.
     pub state_hash: String,
     pub arms: Vec<Arm>,
-    /// The history of the weights, oldest first: over eight half-lives, or over the whole log if losses do not decay.
+    /// The history of the weights, oldest first: over eight half-lives, or over the whole log if
+    /// losses do not decay.
     pub curve: Vec<WeightsThen>,
 }

@@ -10,10 +10,11 @@ mirror_enum! {
     Loss = model::Loss {
         /// The squared difference of score and label, for ratings, amounts or any graded reward.
         Squared,
-        /// The log loss of `sigmoid(score)` against a label from 0 to 1, for clicks. Scores are log-odds.
+        /// The log loss of `sigmoid(score)` against a label from 0 to 1, for clicks. Scores are
+        /// log-odds.
         Logistic,
-        /// For implicit feedback, which has only positive observations: a preference of 1 for each item taken, with the
-        /// confidence `1 + sum weight * label` over its observations.
+        /// For implicit feedback, which has only positive observations: a preference of 1 for each
+        /// item taken, with the confidence `1 + sum weight * label` over its observations.
         Implicit,
     }
 }
@@ -21,7 +22,8 @@ mirror_enum! {
 mirror_enum! {
     /// The metric in which a mean loss is reported.
     Metric = manager::Metric {
-        /// The root mean squared error: in units of labels, or under implicit loss of preferences from 0 to 1.
+        /// The root mean squared error: in units of labels, or under implicit loss of preferences
+        /// from 0 to 1.
         Rmse,
         /// The mean negative log-likelihood of the labels, in nats.
         LogLoss,
@@ -34,23 +36,26 @@ mirror_enum! {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gate {
-    /// The share of the incumbent's loss by which a candidate must be better; if negative, by which it may be worse.
+    /// The share of the incumbent's loss by which a candidate must be better; if negative, by which
+    /// it may be worse.
     #[schema(minimum = -1, exclusive_maximum = 1)]
     pub margin: f64,
     /// The share of the log that is held out of training and on which candidates are evaluated.
     #[schema(minimum = 0, maximum = 0.5)]
     pub holdout_share: f64,
-    /// The number of validation pool observations in the holdout from which on they are also evaluated separately.
+    /// The number of validation pool observations in the holdout from which on they are also
+    /// evaluated separately.
     pub pool_min: u64,
     /// Lets every candidate pass; the report contains what the verdict would have been.
     pub force: bool,
-    /// Seconds of live traffic that a candidate predicts as a shadow of the incumbent before it is activated.
+    /// Seconds of live traffic that a candidate predicts as a shadow of the incumbent before it is
+    /// activated.
     #[schema(maximum = 3600)]
     pub shadow_seconds: u64,
 }
 
-/// The guard after a promotion: how long a new version is compared with the previous one. If the previous one is
-/// better, the model rolls back to it.
+/// The guard after a promotion: how long a new version is compared with the previous one. If the
+/// previous one is better, the model rolls back to it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Guard {
@@ -70,11 +75,12 @@ pub struct Guard {
 #[serde(default, deny_unknown_fields)]
 #[schema(example = json!({"engine": "als", "limits": {"seconds": 3600}}))]
 pub struct Trainer {
-    /// `als`, the built-in trainer, or the name of a trainer whose command line is in the node's configuration.
+    /// `als`, the built-in trainer, or the name of a trainer whose command line is in the node's
+    /// configuration.
     #[schema(value_type = String)]
     pub engine: Engine,
-    /// Number of iterations. Like `regularization` and `alpha`, passed in the job file to a trainer that is not built
-    /// in.
+    /// Number of iterations. Like `regularization` and `alpha`, passed in the job file to a trainer
+    /// that is not built in.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub iterations: Option<u32>,
@@ -89,8 +95,8 @@ pub struct Trainer {
     pub limits: TrainerLimits,
 }
 
-/// Limits of one training, all of its processes together. Missing figures default to the node's limits, which no figure
-/// may exceed.
+/// Limits of one training, all of its processes together. Missing figures default to the node's
+/// limits, which no figure may exceed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainerLimits {
@@ -102,7 +108,8 @@ pub struct TrainerLimits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub seconds: Option<u64>,
-    /// Seconds without a line of output or a change in the output folder, after which the training is considered hung.
+    /// Seconds without a line of output or a change in the output folder, after which the training
+    /// is considered hung.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub heartbeat_seconds: Option<u64>,

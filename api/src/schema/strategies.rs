@@ -17,7 +17,8 @@ pub enum Strategy {
     },
     /// EXP4: all models answer together, combined with exponential weights.
     Exp4 {
-        /// The share of the label range by which a model may differ from the answer and still agree with it.
+        /// The share of the label range by which a model may differ from the answer and still agree
+        /// with it.
         #[schema(required = false, minimum = 0, maximum = 1, default = 0.1)]
         tolerance: f64,
     },
@@ -29,7 +30,8 @@ pub enum Strategy {
     },
     /// A/B split: each user is answered by one model, drawn once.
     Ab {
-        /// The share of users of each model, in the order of the arms; must sum to 1; equal shares by default.
+        /// The share of users of each model, in the order of the arms; must sum to 1; equal shares
+        /// by default.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(min_items = 2, max_items = 8)]
         shares: Option<Vec<f64>>,

@@ -18,19 +18,22 @@ pub struct Triggers {
     pub schedule: Option<ScheduleTrigger>,
     /// Retrain after a number of observations.
     pub volume: Option<VolumeTrigger>,
-    /// Seconds for which all triggers are suspended after a training; at least 60 after a failed one.
+    /// Seconds for which all triggers are suspended after a training; at least 60 after a failed
+    /// one.
     #[schema(minimum = 0, maximum = 31_622_400)]
     pub cool_down: f64,
 }
 
-/// Retrain if the mean loss over a window exceeds the baseline: that of the version's first observations.
+/// Retrain if the mean loss over a window exceeds the baseline: that of the version's first
+/// observations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThresholdTrigger {
     /// The share of the metric (RMSE, or mean log loss) by which the baseline must be exceeded.
     #[schema(minimum = 0.001, maximum = 10)]
     pub margin: f64,
-    /// Number of observations of the window, and of the baseline that it is compared with; at most 1000 on the pool.
+    /// Number of observations of the window, and of the baseline that it is compared with; at most
+    /// 1000 on the pool.
     #[schema(minimum = 50, maximum = 10_000)]
     pub window: usize,
     /// The observations whose loss is compared.
@@ -62,7 +65,8 @@ pub struct DriftTrigger {
     pub warm_up: u64,
 }
 
-/// Retrain once this time has passed since the last training started and there are new observations.
+/// Retrain once this time has passed since the last training started and there are new
+/// observations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleTrigger {
@@ -71,7 +75,8 @@ pub struct ScheduleTrigger {
     pub every: f64,
 }
 
-/// Retrain once the log contains this many records that the latest trained version was not trained on.
+/// Retrain once the log contains this many records that the latest trained version was not trained
+/// on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeTrigger {

@@ -17,7 +17,8 @@ pub struct Version {
     pub active: bool,
     /// The version that was active when the training of this one started.
     pub parent: Option<u64>,
-    /// The version whose factors the training warm-started from; null if it was trained from scratch.
+    /// The version whose factors the training warm-started from; null if it was trained from
+    /// scratch.
     pub warm_from: Option<u64>,
     pub algorithm: String,
     /// In Unix milliseconds.
@@ -35,8 +36,8 @@ pub struct Version {
     pub rollback_target: bool,
     /// The gate's evaluation; null if the gate did not evaluate the version.
     pub gate: Option<GateReport>,
-    /// The position in the log of the stream up to which it was trained, by partition; null if it was not trained on
-    /// the log.
+    /// The position in the log of the stream up to which it was trained, by partition; null if it
+    /// was not trained on the log.
     #[schema(value_type = Option<Vec<u64>>)]
     pub watermark: Option<celeris_storage::Watermark>,
     /// Number of users who were erased after the version was trained on their observations.
@@ -98,13 +99,15 @@ pub struct Diff {
     pub items_removed: DifferentItems,
     /// The metric of the losses.
     pub measure: Metric,
-    /// `to` as the candidate and `from` as the incumbent, on the newest observations; null if there are none.
+    /// `to` as the candidate and `from` as the incumbent, on the newest observations; null if there
+    /// are none.
     pub loss: Option<Comparison>,
     /// The difference of rankings; null if there are no users or no items to rank.
     pub rankings: Option<Rankings>,
 }
 
-/// The losses of two versions on the same observations. A figure that is not a finite number is null.
+/// The losses of two versions on the same observations. A figure that is not a finite number is
+/// null.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
 pub struct Comparison {
     /// The metric of the losses.
@@ -156,7 +159,8 @@ pub struct GateReport {
     pub margin: f64,
     /// The comparison on the holdout of the log.
     pub holdout: Option<Comparison>,
-    /// The comparison on the part of the holdout that belongs to the validation pool, if it is large enough.
+    /// The comparison on the part of the holdout that belongs to the validation pool, if it is
+    /// large enough.
     pub pool: Option<Comparison>,
     /// The comparison on live traffic, if `gate.shadow_seconds` is set.
     pub shadow: Option<Comparison>,

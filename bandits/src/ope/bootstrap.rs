@@ -24,9 +24,11 @@ fn add(sums: &mut [f64], row: &[f64]) {
     }
 }
 
-/// The nonparametric bootstrap (Efron 1979): each of `resamples` draws as many rounds with replacement as there are.
+/// The nonparametric bootstrap (Efron 1979): each of `resamples` draws as many rounds with
+/// replacement as there are.
 ///
-/// Returns, for each of the `N` statistics, its values in ascending order. All statistics share the resamples.
+/// Returns, for each of the `N` statistics, its values in ascending order. All statistics share the
+/// resamples.
 pub(super) fn resample<const N: usize>(
     columns: &Columns,
     resamples: usize,
@@ -51,8 +53,8 @@ pub(super) fn resample<const N: usize>(
     found
 }
 
-/// A quantile of ascending values, interpolated linearly between the two nearest (definition 7 of Hyndman and Fan 1996,
-/// the default of numpy).
+/// A quantile of ascending values, interpolated linearly between the two nearest (definition 7 of
+/// Hyndman and Fan 1996, the default of numpy).
 pub(super) fn quantile(ascending: &[f64], share: f64) -> f64 {
     let place = share * (ascending.len() - 1) as f64;
     let below = place as usize;

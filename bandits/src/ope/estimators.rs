@@ -10,28 +10,31 @@ const TAIL: f64 = 0.025;
 /// An estimator of a policy's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Estimator {
-    /// Rejection matching (Li et al., "Unbiased offline evaluation of contextual-bandit-based news article
-    /// recommendation algorithms", WSDM 2011): the mean reward of the rounds in which a deterministic target would have
-    /// shown the same ranking.
+    /// Rejection matching (Li et al., "Unbiased offline evaluation of contextual-bandit-based news
+    /// article recommendation algorithms", WSDM 2011): the mean reward of the rounds in which a
+    /// deterministic target would have shown the same ranking.
     Replay,
-    /// Inverse propensity scoring (Dudík et al., "Doubly robust policy evaluation and optimization", Statistical
-    /// Science 2014). For rankings, RIPS (McInerney et al., "Counterfactual evaluation of slate recommendations
-    /// with sequential reward interactions", KDD 2020).
+    /// Inverse propensity scoring (Dudík et al., "Doubly robust policy evaluation and
+    /// optimization", Statistical Science 2014). For rankings, RIPS (McInerney et al.,
+    /// "Counterfactual evaluation of slate recommendations with sequential reward interactions",
+    /// KDD 2020).
     Ips,
-    /// Self-normalised IPS (Swaminathan and Joachims, "The self-normalized estimator for counterfactual learning", NIPS
-    /// 2015), normalised slot by slot.
+    /// Self-normalised IPS (Swaminathan and Joachims, "The self-normalized estimator for
+    /// counterfactual learning", NIPS 2015), normalised slot by slot.
     Snips,
     /// The direct method (Dudík et al. 2014): the reward model alone.
     Dm,
-    /// Doubly robust (Dudík et al., "Doubly robust policy evaluation and learning", ICML 2011). For rankings,
-    /// with cascade weights (Kiyohara et al., "Doubly robust off-policy evaluation for ranking policies under the
-    /// cascade behavior model", WSDM 2022, with a model of each slot's own reward).
+    /// Doubly robust (Dudík et al., "Doubly robust policy evaluation and learning", ICML 2011). For
+    /// rankings, with cascade weights (Kiyohara et al., "Doubly robust off-policy evaluation for
+    /// ranking policies under the cascade behavior model", WSDM 2022, with a model of each slot's
+    /// own reward).
     Dr,
-    /// Self-normalised DR, its correction normalised slot by slot (Kallus and Uehara, "Intrinsically efficient, stable,
-    /// and bounded off-policy evaluation for reinforcement learning", NeurIPS 2019).
+    /// Self-normalised DR, its correction normalised slot by slot (Kallus and Uehara,
+    /// "Intrinsically efficient, stable, and bounded off-policy evaluation for reinforcement
+    /// learning", NeurIPS 2019).
     Sndr,
-    /// SWITCH-DR (Wang et al., "Optimal and adaptive off-policy evaluation in contextual bandits", ICML 2017): DR that
-    /// uses only the model where the weight exceeds a threshold.
+    /// SWITCH-DR (Wang et al., "Optimal and adaptive off-policy evaluation in contextual bandits",
+    /// ICML 2017): DR that uses only the model where the weight exceeds a threshold.
     SwitchDr,
 }
 
@@ -85,8 +88,9 @@ pub struct Estimate {
     pub estimator: Estimator,
     /// The policy's value with its 95 % percentile interval, or the reason why there is none.
     pub outcome: Result<Interval, Refusal>,
-    /// Kish's effective sample size of the weights that this estimator uses: for rankings that of the slot where it is
-    /// lowest; for replay the number of rounds that agree, for the direct method that of the weights above.
+    /// Kish's effective sample size of the weights that this estimator uses: for rankings that of
+    /// the slot where it is lowest; for replay the number of rounds that agree, for the direct
+    /// method that of the weights above.
     pub effective_sample_size: f64,
 }
 
@@ -101,19 +105,22 @@ pub struct Interval {
 /// The evaluation of a policy on a log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evaluation {
-    /// The mean reward for each round of the log, with its interval: the value of the logging policy.
+    /// The mean reward for each round of the log, with its interval: the value of the logging
+    /// policy.
     pub logged: Interval,
     pub largest_weight: f64,
-    /// The mean weight; for rankings that of the slot where it is farthest from its expectation of 1.
+    /// The mean weight; for rankings that of the slot where it is farthest from its expectation of
+    /// 1.
     pub mean_weight: f64,
     /// One for each of [`Estimator::ALL`], in that order.
     pub estimates: Vec<Estimate>,
 }
 
-/// The target policy's value for each round, by every estimator, with its interval or the reason for refusal.
+/// The target policy's value for each round, by every estimator, with its interval or the reason
+/// for refusal.
 ///
-/// Rounds are resampled as if they were independent; if a user has several rounds, the intervals are too narrow because
-/// of their correlation. `None` if there are no rounds.
+/// Rounds are resampled as if they were independent; if a user has several rounds, the intervals
+/// are too narrow because of their correlation. `None` if there are no rounds.
 #[must_use]
 pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
     if rounds.is_empty() {
@@ -128,7 +135,8 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
     let resampled = resample(&columns, settings.resamples, settings.seed, with_noise);
     let centre = with_noise(&sums);
     let interval = |index: usize| {
-        // Under regularization the derivative's mean is not exactly zero, so the interval is shifted back to the value.
+        // Under regularization the derivative's mean is not exactly zero, so the interval is
+        // shifted back to the value.
         let shift = values[index] - centre[index];
         let end = |share| quantile(&resampled[index], share) + shift;
         Interval { value: values[index], low: end(TAIL), high: end(1.0 - TAIL) }
@@ -159,8 +167,8 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
     })
 }
 
-/// The values alone, one for each of [`Estimator::ALL`], regardless of the overlap; NaN if undefined: without rounds
-/// and, for replay, without a round that agrees.
+/// The values alone, one for each of [`Estimator::ALL`], regardless of the overlap; NaN if
+/// undefined: without rounds and, for replay, without a round that agrees.
 #[must_use]
 pub fn values(rounds: &Rounds, settings: &OpeSettings) -> [f64; 7] {
     let columns = columns(rounds, settings);
@@ -217,8 +225,9 @@ fn columns(rounds: &Rounds, settings: &OpeSettings) -> Columns {
     Columns { values, width }
 }
 
-/// One value for each estimator and the mean reward of the log, from the sums of the columns. `noise` is the share of
-/// the fitted model's noise in the estimators that depend on it: 0 for values, 1 for resamples.
+/// One value for each estimator and the mean reward of the log, from the sums of the columns.
+/// `noise` is the share of the fitted model's noise in the estimators that depend on it: 0 for
+/// values, 1 for resamples.
 fn statistics(sums: &[f64], rounds: usize, noise: f64) -> [f64; LOGGED + 1] {
     let mean = |column: usize| sums[column] / rounds as f64;
     // A slot that not all rankings have is weighted by the share of rankings that have it.

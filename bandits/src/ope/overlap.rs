@@ -10,8 +10,8 @@ pub const ROUNDS_MIN: usize = 30;
 /// Minimum effective sample size of estimates by weights, and minimum number of matches for replay.
 pub const EFFECTIVE_MIN: f64 = 30.0;
 
-/// Standard errors by which the mean weight must differ from 1 to be called wrong; correct logs are refused once in
-/// 16,000.
+/// Standard errors by which the mean weight must differ from 1 to be called wrong; correct logs are
+/// refused once in 16,000.
 const DEVIATIONS: f64 = 4.0;
 
 /// Absolute tolerance of the mean weight: propensities are logged as `f32`, and policies round too.
@@ -24,7 +24,8 @@ pub enum Refusal {
     FewRounds { rounds: usize },
     #[error("the policy would have shown nothing of what was logged; log with a policy that explores")]
     NoOverlap,
-    /// The mean weight is below 1: some of the target policy's choices are hardly ever or never in the log.
+    /// The mean weight is below 1: some of the target policy's choices are hardly ever or never in
+    /// the log.
     #[error(
         "at slot {slot} the mean weight is {mean_weight:.3} where 1 is expected: about {missing:.0} % of what the \
          policy would show never or hardly ever came up in the log; log with a policy that explores",
@@ -82,7 +83,8 @@ pub enum Refusal {
 
 pub(super) struct Overlap {
     rounds: usize,
-    /// By slot: the number of rounds that have it, the sum of the weights, and the sum of their squares.
+    /// By slot: the number of rounds that have it, the sum of the weights, and the sum of their
+    /// squares.
     slots: Vec<(f64, f64, f64)>,
     pub(super) largest_weight: f64,
     deterministic: bool,
@@ -122,12 +124,14 @@ impl Overlap {
         overlap
     }
 
-    /// Kish's effective sample size `(sum w)^2 / sum w^2` (Kish 1965), of the slot where it is lowest.
+    /// Kish's effective sample size `(sum w)^2 / sum w^2` (Kish 1965), of the slot where it is
+    /// lowest.
     pub(super) fn effective(&self) -> f64 {
         self.slots.iter().map(|(_, sum, squares)| effective(*sum, *squares)).fold(f64::INFINITY, f64::min)
     }
 
-    /// The effective sample size of the weights of the slots above, by which the model's term is weighted.
+    /// The effective sample size of the weights of the slots above, by which the model's term is
+    /// weighted.
     pub(super) fn effective_above(&self) -> f64 {
         let above = self.slots.split_last().map_or(&[][..], |(_, above)| above);
         above.iter().map(|(_, sum, squares)| effective(*sum, *squares)).fold(self.rounds as f64, f64::min)

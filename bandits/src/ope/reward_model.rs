@@ -1,8 +1,8 @@
 //! The reward model: a ridge regression of rewards on features, fitted on the log itself.
 //!
-//! One regression for each position, since the same item earns less further down; and *cross-fitted* (Chernozhukov et
-//! al. 2018): rounds are split into folds, and the prediction for a round comes from the other folds, so that no round
-//! is predicted from its own reward.
+//! One regression for each position, since the same item earns less further down; and
+//! *cross-fitted* (Chernozhukov et al. 2018): rounds are split into folds, and the prediction for a
+//! round comes from the other folds, so that no round is predicted from its own reward.
 
 use celeris_model::linear::cholesky;
 use nalgebra::{Cholesky, DVector, Dyn};
@@ -12,8 +12,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::error::BanditError;
 
-/// Ridge of the constant, which is otherwise not regularized, so that a position without rows in some folds is
-/// solvable.
+/// Ridge of the constant, which is otherwise not regularized, so that a position without rows in
+/// some folds is solvable.
 const CONSTANT_JITTER: f64 = 1e-9;
 
 /// Features of shown items and of the target policy's choices; the regression adds the constant.
@@ -21,10 +21,12 @@ pub trait RewardFeatures {
     /// Number of features.
     fn dim(&self) -> usize;
 
-    /// Writes the features of the item shown in slot `slot` into `shown`, and the mean of the features over the target
-    /// policy's choices for the slot into `target`; both have length `dim` and are initially 0.
+    /// Writes the features of the item shown in slot `slot` into `shown`, and the mean of the
+    /// features over the target policy's choices for the slot into `target`; both have length `dim`
+    /// and are initially 0.
     ///
-    /// The regression is linear, so its prediction for the mean features is the mean of its predictions.
+    /// The regression is linear, so its prediction for the mean features is the mean of its
+    /// predictions.
     fn write(&self, slot: usize, shown: &mut [f64], target: &mut [f64]);
 }
 
@@ -36,10 +38,11 @@ pub struct RewardRow {
     /// Its position, from 0; each position has its own regression.
     pub position: usize,
     pub reward: f64,
-    /// The importance weight of the slots above it, by which estimators weight the model's term; 1 for the first slot.
+    /// The importance weight of the slots above it, by which estimators weight the model's term; 1
+    /// for the first slot.
     pub weight_above: f64,
-    /// The weight by which SWITCH-DR corrects the model's prediction: the importance weight, or 0 above the threshold
-    /// ([`super::OpeSettings::kept`]).
+    /// The weight by which SWITCH-DR corrects the model's prediction: the importance weight, or 0
+    /// above the threshold ([`super::OpeSettings::kept`]).
     pub kept_weight: f64,
 }
 
@@ -61,7 +64,8 @@ pub struct Expectation {
 pub struct RewardModel {
     /// Number of folds; at least 2.
     pub folds: usize,
-    /// Penalty of the squared coefficients, without the constant's, relative to the squared errors; above 0.
+    /// Penalty of the squared coefficients, without the constant's, relative to the squared errors;
+    /// above 0.
     pub regularization: f64,
     /// Seed of the split into folds.
     pub seed: u64,
@@ -82,8 +86,8 @@ impl RewardModel {
     /// The caller guarantees finite rewards and features.
     ///
     /// # Errors
-    /// [`BanditError::OutOfRange`] for fewer than two folds, no regularization, or features so large that the normal
-    /// equations cannot be solved.
+    /// [`BanditError::OutOfRange`] for fewer than two folds, no regularization, or features so
+    /// large that the normal equations cannot be solved.
     pub fn cross_fit(
         &self,
         rows: &[RewardRow],
@@ -132,7 +136,8 @@ impl RewardModel {
     fn fit(&self, parts: &[Part]) -> Result<Vec<Fit>, BanditError> {
         let dim = parts[0].moment.len();
         let fit = |(fold, part): (usize, &Part)| {
-            // Summed for each fold separately: subtracting a fold from the total would leave rounding errors.
+            // Summed for each fold separately: subtracting a fold from the total would leave
+            // rounding errors.
             let mut others = Part::new(dim);
             parts.iter().enumerate().filter(|(other, _)| *other != fold).for_each(|(_, other)| others.combine(other));
             for index in 0..dim {
@@ -157,8 +162,8 @@ impl RewardModel {
 /// The regression that predicts one fold.
 struct Fit {
     weights: DVector<f64>,
-    /// `A^-1 sum target` over the fold: a row of the other folds changes the sum of the predictions for the fold's
-    /// target choices by `pull . shown` for each unit of its residual.
+    /// `A^-1 sum target` over the fold: a row of the other folds changes the sum of the predictions
+    /// for the fold's target choices by `pull . shown` for each unit of its residual.
     pull: DVector<f64>,
     /// The same for the part that the fold's kept weights do not correct.
     pull_switched: DVector<f64>,

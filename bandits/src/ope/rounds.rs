@@ -10,19 +10,22 @@ const ROUNDING: f64 = 1e-6;
 pub struct LoggedSlot {
     /// The reward of the item shown in the slot.
     pub reward: f64,
-    /// The probability with which the logging policy filled the slot, given the slots above; above 0.
+    /// The probability with which the logging policy filled the slot, given the slots above; above
+    /// 0.
     pub propensity: f64,
-    /// The probability with which the target policy would have filled it in the same way, given the same slots above.
+    /// The probability with which the target policy would have filled it in the same way, given the
+    /// same slots above.
     pub target: f64,
     /// The reward model's prediction `q(x, a)` for the shown item.
     pub expected: f64,
     /// The mean of `q` over the target policy's choices for the slot, given the slots above.
     pub expected_target: f64,
-    /// Derivative of the mean of `expected_target` over the log by this slot's reward, times the number of rounds: it
-    /// carries the noise of the fitted model into the interval of [`super::Estimator::Dm`]. 0 for a model that was not
-    /// fitted on this log.
+    /// Derivative of the mean of `expected_target` over the log by this slot's reward, times the
+    /// number of rounds: it carries the noise of the fitted model into the interval of
+    /// [`super::Estimator::Dm`]. 0 for a model that was not fitted on this log.
     pub leverage: f64,
-    /// The same for the part of [`super::Estimator::SwitchDr`] that the corrections leave to the model.
+    /// The same for the part of [`super::Estimator::SwitchDr`] that the corrections leave to the
+    /// model.
     pub leverage_switched: f64,
 }
 
@@ -68,8 +71,8 @@ impl Rounds {
     /// Adds a round, its slots from the top.
     ///
     /// # Errors
-    /// [`BanditError::OutOfRange`] for an invalid probability, a number that is not finite, or a round without slots;
-    /// nothing is added then.
+    /// [`BanditError::OutOfRange`] for an invalid probability, a number that is not finite, or a
+    /// round without slots; nothing is added then.
     pub fn push(&mut self, slots: &[LoggedSlot]) -> Result<(), BanditError> {
         if slots.is_empty() {
             return Err(BanditError::OutOfRange { parameter: "a round's slots", range: "at least 1", value: 0.0 });

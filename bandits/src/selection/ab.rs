@@ -6,8 +6,8 @@ use crate::error::BanditError;
 use crate::selection::state::Faded;
 use crate::selection::strategy::{Learns, Lot, Selected, Strategy, draw};
 
-/// Every user is assigned to one arm for good, drawn with a given probability. Nothing is learnt, but outcomes are
-/// counted for comparison ([`crate::selection::comparison`]).
+/// Every user is assigned to one arm for good, drawn with a given probability. Nothing is learnt,
+/// but outcomes are counted for comparison ([`crate::selection::comparison`]).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ab {

@@ -1,14 +1,16 @@
-//! Fading of sums, so that an arm that has recovered is used again, while states remain a function of the log.
+//! Fading of sums, so that an arm that has recovered is used again, while states remain a function
+//! of the log.
 //!
-//! The log is a set of *lanes*, each of which counts its records from 1: a partition, or one user's events. A lane is
-//! cut into blocks of a fixed length, and each block has its own sums. A block fades with its *age*, the number of
-//! records after its last one in all lanes together. The log orders records within lanes only, so the age is estimated
-//! from the lane's own end and the lane's share of all records: `(clock - last) · total / clock`, with `clock` the
-//! lane's last record and `total` the number of records of all lanes.
+//! The log is a set of *lanes*, each of which counts its records from 1: a partition, or one user's
+//! events. A lane is cut into blocks of a fixed length, and each block has its own sums. A block
+//! fades with its *age*, the number of records after its last one in all lanes together. The log
+//! orders records within lanes only, so the age is estimated from the lane's own end and the lane's
+//! share of all records: `(clock - last) · total / clock`, with `clock` the lane's last record and
+//! `total` the number of records of all lanes.
 //!
-//! The age is a function of places and ends alone, not of client timestamps or of the order in which lanes were read,
-//! and it never decreases as the log grows. So a block that is too old to count can be dropped for good, memory is
-//! bounded, and a rebuild reads only the end of the log.
+//! The age is a function of places and ends alone, not of client timestamps or of the order in
+//! which lanes were read, and it never decreases as the log grows. So a block that is too old to
+//! count can be dropped for good, memory is bounded, and a rebuild reads only the end of the log.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -20,14 +22,15 @@ const BLOCKS_A_HALF_LIFE: u64 = 4;
 /// Half-lives after which a block no longer counts: less than a part in 4000 of its weight is left.
 const HALF_LIVES: u64 = 12;
 
-/// Half-lives for which past weights can be computed: the blocks before that point still hold enough.
+/// Half-lives for which past weights can be computed: the blocks before that point still hold
+/// enough.
 pub const HALF_LIVES_KNOWN: u64 = 8;
 
 /// Maximum number of blocks of a lane without fading: their length doubles as the lane grows.
 const BLOCKS_MAX: u64 = 64;
 
-/// The number of records in which a sum loses half of its weight: records of the stream, or of the user if each user
-/// has sums.
+/// The number of records in which a sum loses half of its weight: records of the stream, or of the
+/// user if each user has sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct HalfLifeRecords(u64);

@@ -21,13 +21,14 @@ struct Mean {
     lanes: usize,
 }
 
-/// The mean loss of `arm` minus that of `other`, from the sums of every lane; `None` if one of them has outcomes in
-/// fewer than [`LANES_MIN`] lanes.
+/// The mean loss of `arm` minus that of `other`, from the sums of every lane; `None` if one of them
+/// has outcomes in fewer than [`LANES_MIN`] lanes.
 ///
-/// Users are assigned to lanes by hash, and each user is served by one arm. So the means are ratios of sums over lanes,
-/// and their variance is estimated from the variation between lanes, by the delta method (Deng, Knoblich and Lu,
-/// "Applying the delta method in metric analytics", KDD 2018, §3), which accounts for several outcomes of one user. The
-/// interval is of Student's t with the degrees of freedom of Welch and Satterthwaite.
+/// Users are assigned to lanes by hash, and each user is served by one arm. So the means are ratios
+/// of sums over lanes, and their variance is estimated from the variation between lanes, by the
+/// delta method (Deng, Knoblich and Lu, "Applying the delta method in metric analytics", KDD 2018,
+/// §3), which accounts for several outcomes of one user. The interval is of Student's t with the
+/// degrees of freedom of Welch and Satterthwaite.
 #[must_use]
 pub fn difference(lanes: &[Vec<ArmSums>], arm: usize, other: usize) -> Option<Difference> {
     let (one, two) = (mean(lanes, arm)?, mean(lanes, other)?);
@@ -59,8 +60,8 @@ fn mean(lanes: &[Vec<ArmSums>], arm: usize) -> Option<Mean> {
     Some(Mean { value, variance, lanes: lanes.len() })
 }
 
-/// The 0.975 quantile of Student's t, by the expansion of Cornish and Fisher around the normal quantile: accurate to
-/// 0.001 from nine degrees of freedom (Abramowitz and Stegun 26.7.5).
+/// The 0.975 quantile of Student's t, by the expansion of Cornish and Fisher around the normal
+/// quantile: accurate to 0.001 from nine degrees of freedom (Abramowitz and Stegun 26.7.5).
 fn student_t_975(freedom: f64) -> f64 {
     let z: f64 = 1.959_963_984_540_054;
     let first = (z.powi(3) + z) / 4.0;

@@ -6,16 +6,18 @@ use crate::error::BanditError;
 use crate::selection::state::Faded;
 use crate::selection::strategy::{Learns, Strategy, exponential, with_floor};
 
-/// Exp3: arms are drawn with weights that fall exponentially with their estimated losses (Auer, Cesa-Bianchi, Freund
-/// and Schapire, "The nonstochastic multiarmed bandit problem", SIAM Journal on Computing 32, 2002; Clipper §5.1).
+/// Exp3: arms are drawn with weights that fall exponentially with their estimated losses (Auer,
+/// Cesa-Bianchi, Freund and Schapire, "The nonstochastic multiarmed bandit problem", SIAM Journal
+/// on Computing 32, 2002; Clipper §5.1).
 ///
-/// With `K` arms and `N` outcomes the rate is `sqrt(ln K / (K N))`, which needs no horizon (Bubeck and Cesa-Bianchi,
-/// "Regret analysis of stochastic and nonstochastic multi-armed bandit problems", 2012, theorem 3.1). If sums fade, `N`
-/// stays bounded, and so the strategy never stops learning.
+/// With `K` arms and `N` outcomes the rate is `sqrt(ln K / (K N))`, which needs no horizon (Bubeck
+/// and Cesa-Bianchi, "Regret analysis of stochastic and nonstochastic multi-armed bandit problems",
+/// 2012, theorem 3.1). If sums fade, `N` stays bounded, and so the strategy never stops learning.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Exp3 {
-    /// The share of the traffic that is drawn uniformly, above 0 and at most 1: it bounds the weight of one outcome.
+    /// The share of the traffic that is drawn uniformly, above 0 and at most 1: it bounds the
+    /// weight of one outcome.
     pub floor: f64,
 }
 

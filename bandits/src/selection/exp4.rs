@@ -6,17 +6,19 @@ use crate::error::BanditError;
 use crate::selection::state::Faded;
 use crate::selection::strategy::{Learns, Lot, Selected, Strategy, exponential};
 
-/// Exp4: every arm is an expert that predicts, the answer is the mean of their predictions, and weights fall
-/// exponentially with the experts' losses (Auer et al. 2002, section 7, as Clipper §5.2 uses it to combine).
+/// Exp4: every arm is an expert that predicts, the answer is the mean of their predictions, and
+/// weights fall exponentially with the experts' losses (Auer et al. 2002, section 7, as Clipper
+/// §5.2 uses it to combine).
 ///
-/// Every expert's prediction is recorded, so every loss is known and no importance weights are needed. The rate is that
-/// of the exponentially weighted average forecaster, `sqrt(8 ln K / N)` after `N` outcomes (Cesa-Bianchi and Lugosi,
-/// "Prediction, Learning, and Games", 2006, theorem 2.3).
+/// Every expert's prediction is recorded, so every loss is known and no importance weights are
+/// needed. The rate is that of the exponentially weighted average forecaster, `sqrt(8 ln K / N)`
+/// after `N` outcomes (Cesa-Bianchi and Lugosi, "Prediction, Learning, and Games", 2006, theorem
+/// 2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Exp4 {
-    /// The maximum difference of an arm to the combined prediction at which it still agrees, as a share of the range of
-    /// labels, from 0 to 1.
+    /// The maximum difference of an arm to the combined prediction at which it still agrees, as a
+    /// share of the range of labels, from 0 to 1.
     pub tolerance: f64,
 }
 

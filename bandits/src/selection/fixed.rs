@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// A number in whole units of `2^-30`.
 ///
-/// Adding integers is associative, which adding floats is not. A sum wraps beyond `2^33`, about 8.6 billion: a block of
-/// the log would have to hold millions of records, each with the largest loss and the lowest probability.
+/// Adding integers is associative, which adding floats is not. A sum wraps beyond `2^33`, about 8.6
+/// billion: a block of the log would have to hold millions of records, each with the largest loss
+/// and the lowest probability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fixed(i64);

@@ -4,7 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::BanditError;
 
-/// The range of labels from the worst to the best, in units of the label. Labels outside are clamped.
+/// The range of labels from the worst to the best, in units of the label. Labels outside are
+/// clamped.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(into = "[f32; 2]")]
 pub struct LabelRange {
@@ -63,7 +64,8 @@ impl<'de> Deserialize<'de> for LabelRange {
 pub enum Objective {
     /// The label after the arm was served: the more the better.
     Reward,
-    /// The distance of the arm's prediction from the label: the less the better (Clipper's `L(y, y')`).
+    /// The distance of the arm's prediction from the label: the less the better (Clipper's `L(y,
+    /// y')`).
     Error,
 }
 
@@ -76,8 +78,8 @@ pub struct LossScale {
 }
 
 impl LossScale {
-    /// The loss of an arm that predicted `predicted`, given the label; `None` if the objective is the error and the arm
-    /// has no prediction.
+    /// The loss of an arm that predicted `predicted`, given the label; `None` if the objective is
+    /// the error and the arm has no prediction.
     #[must_use]
     pub fn loss(&self, predicted: Option<f32>, label: f32) -> Option<f64> {
         match self.objective {

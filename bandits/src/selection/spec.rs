@@ -15,8 +15,8 @@ use crate::selection::tsallis_inf::TsallisInf;
 
 /// A strategy with its parameters.
 ///
-/// Deserialized from a bare name (`"exp3"`, with default parameters) or an object (`{"name": "exp3", "floor": 0.05}`),
-/// and serialized as the object, with every parameter.
+/// Deserialized from a bare name (`"exp3"`, with default parameters) or an object (`{"name":
+/// "exp3", "floor": 0.05}`), and serialized as the object, with every parameter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "name", rename_all = "snake_case")]
 pub enum StrategySpec {

@@ -106,7 +106,8 @@ pub struct Layout {
     pub half_life: Option<HalfLifeRecords>,
 }
 
-/// Sums of losses, as a function of places and outcomes, independent of the order in which they were added.
+/// Sums of losses, as a function of places and outcomes, independent of the order in which they
+/// were added.
 #[derive(Debug, Clone)]
 pub struct State {
     layout: Layout,
@@ -124,8 +125,8 @@ impl State {
         Self { layout, blocks, lanes: vec![lane; layout.lanes], total: 0 }
     }
 
-    /// A state with lanes that end at `ends`, and the [`State::sums`] of a state with the same layout and ends, to which
-    /// it is equal; `None` if a place is not in the layout.
+    /// A state with lanes that end at `ends`, and the [`State::sums`] of a state with the same
+    /// layout and ends, to which it is equal; `None` if a place is not in the layout.
     #[must_use]
     pub fn with_sums(
         layout: Layout,
@@ -165,7 +166,8 @@ impl State {
         self.lanes[lane].clock
     }
 
-    /// Extends the lanes to these records: `ends` has one entry for each lane, none lower than before.
+    /// Extends the lanes to these records: `ends` has one entry for each lane, none lower than
+    /// before.
     pub fn advance(&mut self, ends: &[u64]) {
         debug_assert_eq!(ends.len(), self.lanes.len());
         for (lane, end) in self.lanes.iter_mut().zip(ends) {
@@ -240,7 +242,8 @@ impl State {
         self.lanes[lane].blocks.retain(|block| block.index != index);
     }
 
-    /// Adds an outcome's sums to the arms. The caller guarantees that the lane has been advanced to the place.
+    /// Adds an outcome's sums to the arms. The caller guarantees that the lane has been advanced to
+    /// the place.
     pub fn add(&mut self, place: Place, sums: &[(usize, ArmSums)]) {
         let Place { lane, position, group } = place;
         debug_assert!((1..=self.lanes[lane].clock).contains(&position) && group < self.layout.groups);
@@ -266,8 +269,8 @@ impl State {
         self.faded_before(group, 0)
     }
 
-    /// [`State::faded`] as of `records` records earlier, to the accuracy of blocks. If sums fade, it is available back to
-    /// [`State::known_back`] records.
+    /// [`State::faded`] as of `records` records earlier, to the accuracy of blocks. If sums fade,
+    /// it is available back to [`State::known_back`] records.
     #[must_use]
     pub fn faded_before(&self, group: usize, records: u64) -> Faded {
         let mut faded = Faded::nothing(self.layout.arms);
@@ -318,7 +321,8 @@ impl State {
         sums
     }
 
-    /// All non-zero sums of a group with their places; equal if and only if the sums are equal to the bit.
+    /// All non-zero sums of a group with their places; equal if and only if the sums are equal to
+    /// the bit.
     #[must_use]
     pub fn canonical_bytes(&self, group: usize) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -64,8 +64,8 @@ pub enum Outcome<'a> {
         /// Its loss, from 0 to 1.
         loss: f64,
     },
-    /// Loss of every arm. `None` for an arm without a prediction, which is charged the mean of the others; with fewer
-    /// than two predictions the outcome is ignored.
+    /// Loss of every arm. `None` for an arm without a prediction, which is charged the mean of the
+    /// others; with fewer than two predictions the outcome is ignored.
     Every(&'a [Option<f64>]),
 }
 
@@ -80,7 +80,8 @@ pub enum Learns {
 
 /// A rule that selects among arms by their past losses (Clipper, listing 3.2).
 ///
-/// A strategy is a pure function: the caller keeps its state, the sums returned by [`Strategy::observe`].
+/// A strategy is a pure function: the caller keeps its state, the sums returned by
+/// [`Strategy::observe`].
 pub trait Strategy {
     /// The outcomes that it learns from.
     fn learns(&self) -> Learns;
@@ -95,15 +96,16 @@ pub trait Strategy {
         Selected::One { arm, propensity }
     }
 
-    /// The maximum difference of an arm to the answer at which it agrees, as a share of the range of labels.
+    /// The maximum difference of an arm to the answer at which it agrees, as a share of the range
+    /// of labels.
     fn tolerance(&self) -> f64 {
         0.0
     }
 
     /// Combines the answers of the arms, with `weights` and `estimates` in their order.
     ///
-    /// The uncertainty is the mean of the arms' uncertainties, as for fully correlated errors, since the models learn
-    /// from one log.
+    /// The uncertainty is the mean of the arms' uncertainties, as for fully correlated errors,
+    /// since the models learn from one log.
     fn combine(&self, weights: &[f64], estimates: &[Estimate], labels: Labels) -> Combined {
         let mean = |part: fn(&Estimate) -> f32| {
             let sum: f64 =
@@ -122,7 +124,8 @@ pub trait Strategy {
         Combined { estimate, confidence: agreeing as f32 / estimates.len().max(1) as f32 }
     }
 
-    /// The sums that an outcome adds to each arm; empty if the strategy does not learn from such outcomes.
+    /// The sums that an outcome adds to each arm; empty if the strategy does not learn from such
+    /// outcomes.
     fn observe(&self, outcome: Outcome<'_>) -> Vec<(usize, ArmSums)> {
         match (self.learns(), outcome) {
             (Learns::FromServed, Outcome::Served { arm, propensity, loss }) => {
@@ -170,7 +173,8 @@ pub(crate) fn with_floor(probabilities: impl Iterator<Item = f64>, share: f64, a
     probabilities.map(|probability| (1.0 - share) * probability + share / arms as f64).collect()
 }
 
-/// Weights that fall by a factor of `e` with every `1 / rate` of loss, relative to the lowest loss to avoid overflow.
+/// Weights that fall by a factor of `e` with every `1 / rate` of loss, relative to the lowest loss
+/// to avoid overflow.
 pub(crate) fn exponential(losses: &[f64], rate: f64) -> Vec<f64> {
     let least = losses.iter().copied().fold(f64::INFINITY, f64::min);
     let weights: Vec<f64> = losses.iter().map(|loss| (-rate * (loss - least)).exp()).collect();

@@ -1,5 +1,5 @@
-//! Simulated queries to evaluate strategies: models of known accuracy, one of which fails and recovers, and users for
-//! whom different models are best.
+//! Simulated queries to evaluate strategies: models of known accuracy, one of which fails and
+//! recovers, and users for whom different models are best.
 
 use std::collections::HashMap;
 use std::ops::Range;

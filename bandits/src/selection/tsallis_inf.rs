@@ -7,15 +7,15 @@ use crate::selection::exp3::{FLOOR_DEFAULT, check_floor};
 use crate::selection::state::Faded;
 use crate::selection::strategy::{Learns, Strategy, with_floor};
 
-/// Tsallis-INF: mirror descent with the Tsallis entropy of power 1/2, whose regret is of the best order both if losses
-/// are independent draws and if they are adversarial (Zimmert and Seldin, "Tsallis-INF: an optimal algorithm for
-/// stochastic and adversarial bandits", JMLR 22, 2021, algorithm 1 with importance weighted losses and `eta = 2 /
-/// sqrt(N)`).
+/// Tsallis-INF: mirror descent with the Tsallis entropy of power 1/2, whose regret is of the best
+/// order both if losses are independent draws and if they are adversarial (Zimmert and Seldin,
+/// "Tsallis-INF: an optimal algorithm for stochastic and adversarial bandits", JMLR 22, 2021,
+/// algorithm 1 with importance weighted losses and `eta = 2 / sqrt(N)`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TsallisInf {
-    /// The share of the traffic that is drawn uniformly, above 0 and at most 1. Not part of the paper; it bounds the
-    /// weight of one outcome.
+    /// The share of the traffic that is drawn uniformly, above 0 and at most 1. Not part of the
+    /// paper; it bounds the weight of one outcome.
     pub floor: f64,
 }
 
@@ -51,10 +51,12 @@ impl Strategy for TsallisInf {
     }
 }
 
-/// `p_i = 4 / (rate (loss_i - x))^2` for the `x` below all losses at which they add up to 1 (the paper's algorithm 2).
+/// `p_i = 4 / (rate (loss_i - x))^2` for the `x` below all losses at which they add up to 1 (the
+/// paper's algorithm 2).
 ///
-/// Starts where the arm with the lowest loss alone has probability 1, so that the sum is at least 1; since the sum is
-/// convex and increasing in `x`, Newton's steps decrease to the root and never pass it.
+/// Starts where the arm with the lowest loss alone has probability 1, so that the sum is at least
+/// 1; since the sum is convex and increasing in `x`, Newton's steps decrease to the root and never
+/// pass it.
 fn minimiser(losses: &[f64], rate: f64) -> Vec<f64> {
     let least = losses.iter().copied().fold(f64::INFINITY, f64::min);
     let probabilities = |x: f64| -> Vec<f64> { losses.iter().map(|loss| (rate * (loss - x) / 2.0).powi(-2)).collect() };

@@ -1,7 +1,7 @@
 //! Intervals of 95 % cover the true value in 93 to 97 % of cases: 2,000 logs of 500 rounds each.
 //!
-//! At a coverage of 95 %, the measured share has a standard error of 0.5 %, so the bounds are four standard errors
-//! away.
+//! At a coverage of 95 %, the measured share has a standard error of 0.5 %, so the bounds are four
+//! standard errors away.
 
 use celeris_bandits::ope::{Estimator, Interval, OpeSettings, evaluate};
 use rand::SeedableRng;
@@ -11,7 +11,8 @@ use crate::world::{Policies, UNIFORM, chance, hard, log, soft, value, value_of_t
 
 const LOGS: u64 = 2_000;
 const ROUNDS: usize = 500;
-/// Fewer than the default to save time; more change the coverage by less than its standard error here.
+/// Fewer than the default to save time; more change the coverage by less than its standard error
+/// here.
 const RESAMPLES: usize = 400;
 const THREADS: u64 = 2;
 
@@ -84,8 +85,8 @@ fn intervals_of_a_policy_that_draws_cover_the_truth() {
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn intervals_of_a_deterministic_policy_on_a_uniform_log_cover_the_truth() {
     let target = hard();
-    // SWITCH-DR never corrects rounds in which both agree, which the target makes 4 times likelier, so it uses only the
-    // model.
+    // SWITCH-DR never corrects rounds in which both agree, which the target makes 4 times likelier,
+    // so it uses only the model.
     let policies = Policies { logging: UNIFORM, target };
     Case { slots: 1, policies, switch_threshold: 3.0, truth: value(&target), estimators: &Estimator::ALL }
         .assert_covers();
@@ -95,8 +96,8 @@ fn intervals_of_a_deterministic_policy_on_a_uniform_log_cover_the_truth() {
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn intervals_of_rankings_cover_the_truth() {
     let target = soft(3.0, chance);
-    // The second slot's reward depends on the slot above, which the reward model does not contain, so the direct method
-    // is skipped.
+    // The second slot's reward depends on the slot above, which the reward model does not contain,
+    // so the direct method is skipped.
     Case {
         slots: 2,
         policies: Policies { logging: soft(-2.0, chance), target },

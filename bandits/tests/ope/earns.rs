@@ -177,7 +177,8 @@ fn policies_earn_their_predicted_value() {
                 Estimator::Replay => false,
                 // The direct method ignores that a slot's reward depends on the slots above.
                 Estimator::Dm => false,
-                // Items shown by `lin_ucb` are rare in the log, and for these it uses the same model.
+                // Items shown by `lin_ucb` are rare in the log, and for these it uses the same
+                // model.
                 Estimator::SwitchDr => name != "lin_ucb",
                 Estimator::Ips | Estimator::Snips | Estimator::Dr | Estimator::Sndr => true,
             };

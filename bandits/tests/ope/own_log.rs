@@ -11,8 +11,8 @@ const DIM: usize = 3;
 const CANDIDATES: usize = 20;
 const ROUNDS: usize = 4_000;
 
-/// A log of Thompson sampling, each decision drawn and its propensities estimated with its own seed, evaluated for
-/// `target`.
+/// A log of Thompson sampling, each decision drawn and its propensities estimated with its own
+/// seed, evaluated for `target`.
 fn log(target: &Thompson, slots: usize) -> Rounds {
     let logging = Thompson::default();
     let learning = Learning::from(Prior::isotropic(DIM, 1.0, 0.5).unwrap());
@@ -57,6 +57,7 @@ fn thompson_has_the_value_of_its_own_log() {
     let ips = evaluation.estimates.iter().find(|estimate| estimate.estimator == Estimator::Ips).unwrap();
     let ips = ips.outcome.as_ref().unwrap().value;
     let ratio = ips / evaluation.logged.value;
-    // Both counts of 1024 give a weight a standard deviation of 0.2, and so the mean of all rounds one of 0.0032.
+    // Both counts of 1024 give a weight a standard deviation of 0.2, and so the mean of all rounds
+    // one of 0.0032.
     assert!((ratio - 1.0).abs() < 0.01, "{ips} for {}", evaluation.logged.value);
 }

@@ -1,4 +1,5 @@
-//! A synthetic world with known values: contexts from a small set, so that the value of any policy is a finite sum.
+//! A synthetic world with known values: contexts from a small set, so that the value of any policy
+//! is a finite sum.
 
 use celeris_bandits::ope::reward_model::RewardRow;
 use celeris_bandits::ope::{LoggedSlot, OpeSettings, RewardFeatures, RewardModel, Rounds};
@@ -44,8 +45,8 @@ pub fn value(policy: &Distribution) -> f64 {
     (0..CONTEXTS).map(of_context).sum::<f64>() / CONTEXTS as f64
 }
 
-/// Reward of the second of two slots: half, and a quarter below the best action of the context, so that it depends on
-/// the slot above.
+/// Reward of the second of two slots: half, and a quarter below the best action of the context, so
+/// that it depends on the slot above.
 pub fn second_chance(context: usize, above: usize, action: usize) -> f64 {
     let satisfied = (0..ACTIONS).all(|other| chance(context, other) <= chance(context, above));
     chance(context, action) * if satisfied { 0.25 } else { 0.5 }

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Standard normal quantile of 0.999. The seeds are fixed, so a passing test always passes; at this level a correct
-/// implementation would fail with one seed in a thousand.
+/// Standard normal quantile of 0.999. The seeds are fixed, so a passing test always passes; at this
+/// level a correct implementation would fail with one seed in a thousand.
 const NORMAL_QUANTILE: f64 = 3.09;
 
-/// Panics unless the counts look like `draws` independent draws from `expected`, which must sum to one.
+/// Panics unless the counts look like `draws` independent draws from `expected`, which must sum to
+/// one.
 pub fn assert_drawn_from<K: Hash + Eq + std::fmt::Debug>(counts: &HashMap<K, u64>, expected: &[(K, f64)]) {
     let draws: u64 = counts.values().sum();
     let total: f64 = expected.iter().map(|(_, probability)| probability).sum();
@@ -46,7 +47,8 @@ pub fn assert_same_distribution<K: Hash + Eq + Clone>(left: &HashMap<K, u64>, ri
     assert!(statistic <= limit, "chi-square {statistic:.1} over {limit:.1} with {} cells", keys.len());
 }
 
-/// The 0.999 quantile of chi-square, by Wilson and Hilferty's cube-root approximation (within 1 % from 2 degrees on).
+/// The 0.999 quantile of chi-square, by Wilson and Hilferty's cube-root approximation (within 1 %
+/// from 2 degrees on).
 fn quantile(degrees: f64) -> f64 {
     let spread = 2.0 / (9.0 * degrees);
     degrees * (1.0 - spread + NORMAL_QUANTILE * spread.sqrt()).powi(3)

@@ -19,7 +19,8 @@ fn sorted(values: &[f64], k: usize) -> Vec<usize> {
     order
 }
 
-/// Epsilon-greedy by searching the remaining candidates at every slot, O(n k), with the same random numbers.
+/// Epsilon-greedy by searching the remaining candidates at every slot, O(n k), with the same random
+/// numbers.
 fn epsilon_walk(scores: &[f64], epsilon: f64, k: usize, rng: &mut ChaCha8Rng) -> Vec<usize> {
     let mut left: Vec<usize> = (0..scores.len()).collect();
     let mut ranking = Vec::new();

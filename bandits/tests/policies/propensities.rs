@@ -29,8 +29,8 @@ fn mixture_by_prefixes(share: f64, n: usize, policy: &[f64]) -> Vec<f64> {
     (0..policy.len()).map(|slot| joint(slot + 1) / joint(slot)).collect()
 }
 
-/// Every policy that draws and has closed forms, with several parameters and lengths of slate. No ranking of them is
-/// too rare for the approximation of the test.
+/// Every policy that draws and has closed forms, with several parameters and lengths of slate. No
+/// ranking of them is too rare for the approximation of the test.
 fn drawing() -> Vec<(PolicySpec, usize)> {
     [
         (r#"{"name": "epsilon_greedy", "epsilon": 0.05}"#, 1),
@@ -187,7 +187,8 @@ fn the_pool_mixes_joint_probabilities_for_any_origin() {
             let ranking = pooled.draw(&scene.candidates(), 4, &mut rng).unwrap();
             let of_policy = policy.propensities(&scene.candidates(), &shown(&ranking.slots)).unwrap();
             for (got, want) in recorded(&ranking).unwrap().iter().zip(mixture_by_prefixes(0.25, 4, &of_policy)) {
-                // Half a unit in the last place of f32 near 1, and some tolerance for another order of multiplications.
+                // Half a unit in the last place of f32 near 1, and some tolerance for another order
+                // of multiplications.
                 assert!((f64::from(*got) - want).abs() < 1e-7, "{got} for {want} in {ranking:?}");
             }
         }
@@ -206,7 +207,8 @@ fn long_rankings_do_not_underflow() {
         assert!(recorded(&ranking).unwrap().iter().all(|propensity| *propensity > 0.0 && *propensity <= 1.0));
         if ranking.pool {
             pools += 1;
-            // After hundreds of unlikely slots it is almost certain that the pool drew: the rest are uniform.
+            // After hundreds of unlikely slots it is almost certain that the pool drew: the rest
+            // are uniform.
             let last = f64::from(ranking.slots[499].propensity.unwrap());
             assert!((last * 1501.0 - 1.0).abs() < 1e-6, "{last}");
         }

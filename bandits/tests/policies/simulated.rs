@@ -84,7 +84,8 @@ fn importance_weights_of_drawn_rankings_are_unbiased() {
     for candidate in seldom {
         // Shown with probability p and weighted by 1 / p, a candidate has mean weight 1.
         let weight = truth[candidate] * mean(candidate, Origin::Drawn, SEEDS..2 * SEEDS, |value| 1.0 / value);
-        // About five standard errors of both means together; without the realised draw the error is 2 to 20 %.
+        // About five standard errors of both means together; without the realised draw the error is
+        // 2 to 20 %.
         let tolerance = 5.0 * (2.0 / (truth[candidate] * (SEEDS * DRAWS as u64) as f64)).sqrt();
         assert!((weight - 1.0).abs() < tolerance, "{weight} ± {tolerance} for {candidate} at {}", truth[candidate]);
     }
@@ -115,8 +116,8 @@ fn estimates_include_the_pool() {
         }
         expected.push((ranking, joint));
     }
-    // The expectation is a sample too, about as large as that of the decisions, which doubles the statistic; so half as
-    // many decisions are compared.
+    // The expectation is a sample too, about as large as that of the decisions, which doubles the
+    // statistic; so half as many decisions are compared.
     let halved = counts.into_iter().map(|(ranking, count)| (ranking, count / 2)).collect();
     assert_drawn_from(&halved, &expected);
 }
@@ -184,7 +185,8 @@ fn without_width_thompson_equals_greedy_with_its_propensities() {
     }
 }
 
-// Scores that are mathematically equal come from different additions, so rounding determines the best.
+// Scores that are mathematically equal come from different additions, so rounding determines the
+// best.
 #[test]
 fn near_ties_are_simulated_as_drawn() {
     const DIM: usize = 6;
@@ -196,7 +198,8 @@ fn near_ties_are_simulated_as_drawn() {
         let mean = scene.posterior.weights();
         for (shift, features) in scene.features.chunks_exact_mut(DIM).enumerate() {
             let shifted = |index: usize| (index + shift) % DIM;
-            // The products with the weights are those of the first candidate in another order, up to their last bits.
+            // The products with the weights are those of the first candidate in another order, up
+            // to their last bits.
             for (index, feature) in features.iter_mut().enumerate() {
                 *feature = (f64::from(row[shifted(index)]) * mean[shifted(index)] / mean[index]) as f32;
             }

@@ -13,7 +13,8 @@ use crate::scene::Scene;
 
 const DRAWS: u64 = 60_000;
 
-/// The lower Cholesky factor of a symmetric positive definite row-major matrix, by the textbook algorithm.
+/// The lower Cholesky factor of a symmetric positive definite row-major matrix, by the textbook
+/// algorithm.
 fn cholesky(matrix: &[f64], dim: usize) -> Vec<f64> {
     let mut factor = vec![0.0; dim * dim];
     for i in 0..dim {

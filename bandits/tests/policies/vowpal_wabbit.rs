@@ -1,4 +1,5 @@
-//! Probabilities of a first slot equal Vowpal Wabbit's for the same scores (`reference/vowpal_wabbit.py`).
+//! Probabilities of a first slot equal Vowpal Wabbit's for the same scores
+//! (`reference/vowpal_wabbit.py`).
 
 use celeris_bandits::PolicySpec;
 use celeris_model::{Example, Timestamp, UserModel};

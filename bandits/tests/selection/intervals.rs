@@ -1,4 +1,5 @@
-//! The interval of an A/B test has its nominal coverage, although outcomes of one user are correlated.
+//! The interval of an A/B test has its nominal coverage, although outcomes of one user are
+//! correlated.
 
 use celeris_bandits::selection::comparison::difference;
 use celeris_bandits::selection::{ArmSums, Fixed};
@@ -8,7 +9,8 @@ use rand_distr::{Distribution as _, Normal};
 
 const LANES: usize = 64;
 
-/// 2,000 users of one of two arms, each with their own taste and 1 to 40 outcomes; arm 0 loses 0.02 more.
+/// 2,000 users of one of two arms, each with their own taste and 1 to 40 outcomes; arm 0 loses 0.02
+/// more.
 fn experiment(rng: &mut ChaCha8Rng) -> Vec<Vec<ArmSums>> {
     let mut lanes = vec![vec![ArmSums::default(); 2]; LANES];
     let (tastes, noise) = (Normal::new(0.4, 0.1).unwrap(), Normal::new(0.0, 0.05).unwrap());

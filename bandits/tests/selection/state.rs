@@ -115,7 +115,8 @@ proptest! {
         }
     }
 
-    /// After a change, reading the outcome's block again gives the same state as if the outcome had always been so.
+    /// After a change, reading the outcome's block again gives the same state as if the outcome had
+    /// always been so.
     #[test]
     fn a_block_read_again_has_the_new_outcome(log in log(), fades in any::<bool>(), at in any::<prop::sample::Index>()) {
         let layout = layout(fades.then_some(20));
@@ -157,7 +158,8 @@ fn sums_lose_half_of_their_weight_in_a_half_life() {
     assert_eq!(state.faded(0).arms[0].loss, 0.0, "too old to count");
 }
 
-/// A user with ten times as many events as others does not make the others' lanes fade ten times as slowly.
+/// A user with ten times as many events as others does not make the others' lanes fade ten times as
+/// slowly.
 #[test]
 fn lanes_fade_by_their_share_of_the_stream() {
     let half_life = Some(HalfLifeRecords::new(1000).unwrap());

@@ -14,7 +14,8 @@ fn faded(outcomes: f64, estimated: &[f64]) -> Faded {
 
 #[test]
 fn exp3_weights_match_the_paper() {
-    // K = 2, 200 outcomes: weights exp(-rate L) with rate sqrt(ln 2 / 400), and a hundredth drawn uniformly.
+    // K = 2, 200 outcomes: weights exp(-rate L) with rate sqrt(ln 2 / 400), and a hundredth drawn
+    // uniformly.
     let rate = (2.0_f64.ln() / 400.0).sqrt();
     let (one, two) = ((-rate * 30.0).exp(), (-rate * 80.0).exp());
     let expected = 0.99 * one / (one + two) + 0.005;
@@ -35,7 +36,8 @@ fn exp4_weights_fall_exponentially() {
 
 #[test]
 fn tsallis_inf_minimises_the_objective_of_the_paper() {
-    // The minimiser over the simplex has 1 / sqrt(p_i) rising linearly in the losses, with the slope eta / 2.
+    // The minimiser over the simplex has 1 / sqrt(p_i) rising linearly in the losses, with the
+    // slope eta / 2.
     let strategy = TsallisInf { floor: 0.001 };
     let losses = [3.0, 4.0, 9.0, 100.0];
     let weights = strategy.weights(&faded(25.0, &losses));
@@ -57,7 +59,8 @@ fn without_outcomes_all_arms_are_equal() {
     }
 }
 
-/// Over 200,000 draws the frequencies match the propensities: chi-square with 3 degrees of freedom at the level 0.001.
+/// Over 200,000 draws the frequencies match the propensities: chi-square with 3 degrees of freedom
+/// at the level 0.001.
 #[test]
 fn frequencies_of_arms_match_their_propensities() {
     let known = faded(100.0, &[30.0, 42.0, 41.0, 60.0]);

@@ -1,8 +1,9 @@
 //! A feedback loop: an arm that is never shown is never learnt.
 //!
-//! Genres are independent, and all of them have positive mean rewards. After the first genre is shown, its estimate
-//! exceeds the zero estimates of the others, so a greedy policy never shows another one: the argument for exploration
-//! in Velox (Crankshaw et al., CIDR 2015, "Bandits and multiple models").
+//! Genres are independent, and all of them have positive mean rewards. After the first genre is
+//! shown, its estimate exceeds the zero estimates of the others, so a greedy policy never shows
+//! another one: the argument for exploration in Velox (Crankshaw et al., CIDR 2015, "Bandits and
+//! multiple models").
 
 use celeris_bandits::{Candidates, Policy};
 use celeris_model::{Estimate, Learning, Prior};

@@ -1,4 +1,5 @@
-//! `celeris-bench bandits`: the regret of our policies against MABWiser's and Vowpal Wabbit's on the same problems.
+//! `celeris-bench bandits`: the regret of our policies against MABWiser's and Vowpal Wabbit's on
+//! the same problems.
 
 mod lock_in;
 mod peers;
@@ -40,14 +41,15 @@ const SHARED: [(&str, &str); 9] = [
     ("thompson", r#"{"name": "thompson", "alpha": 1}"#),
 ];
 
-/// Policies whose parameter has a different effect in the two libraries, because it multiplies estimated scores, whose
-/// spread differs. In addition to the cases at equal parameters, our best is compared with their best.
+/// Policies whose parameter has a different effect in the two libraries, because it multiplies
+/// estimated scores, whose spread differs. In addition to the cases at equal parameters, our best
+/// is compared with their best.
 const TUNED: [&str; 1] = ["softmax"];
 
-/// Vowpal Wabbit's policies with the same parameters, by our names, as options in addition to `--cb_explore_adf`. Its
-/// `mellowness` is in squared ranges of costs and ours in noise variances; here one range squared is a hundred
-/// variances. It has no LinUCB and no posterior; its closest policy to Thompson sampling is a bag of bootstrapped
-/// learners.
+/// Vowpal Wabbit's policies with the same parameters, by our names, as options in addition to
+/// `--cb_explore_adf`. Its `mellowness` is in squared ranges of costs and ours in noise variances;
+/// here one range squared is a hundred variances. It has no LinUCB and no posterior; its closest
+/// policy to Thompson sampling is a bag of bootstrapped learners.
 const VW: [(&str, &str); 8] = [
     ("greedy", "--epsilon 0"),
     ("epsilon_greedy", "--epsilon 0.05"),
@@ -116,7 +118,8 @@ fn disjoint(settings: &Settings, python: Option<&Python>, report: &mut Report) -
 /// One user's weights for all arms, as in Vowpal Wabbit's `--cb_explore_adf`.
 fn shared(settings: &Settings, python: Option<&Python>, report: &mut Report) -> Result<(), Failure> {
     eprintln!("  one model for all arms …");
-    // Rewards between 0 and 1 with little noise, which suits Vowpal Wabbit's learner and its bounds of costs.
+    // Rewards between 0 and 1 with little noise, which suits Vowpal Wabbit's learner and its bounds
+    // of costs.
     let problem = Problem { scale: 0.1, noise: 0.1, ..problem(settings) };
     let prior = Prior::isotropic(DIM, L2, problem.noise.powi(2)).map_err(Failure::other)?;
     let mut ours = Curves::new();
@@ -180,7 +183,8 @@ fn total(curves: &BTreeMap<u64, Vec<f64>>, counts: impl Fn(&u64) -> bool) -> f64
     totals.iter().sum::<f64>() / totals.len() as f64
 }
 
-/// Reports our mean regret over all seeds, and the comparison with the peer over the seeds that the peer completed.
+/// Reports our mean regret over all seeds, and the comparison with the peer over the seeds that the
+/// peer completed.
 fn compare(report: &mut Report, case: &str, ours: &BTreeMap<u64, Vec<f64>>, theirs: Option<&BTreeMap<u64, Vec<f64>>>) {
     report.single(format!("{case}/all_seeds"), "regret", Some(total(ours, |_| true)));
     match theirs.filter(|theirs| !theirs.is_empty()) {
@@ -192,8 +196,8 @@ fn compare(report: &mut Report, case: &str, ours: &BTreeMap<u64, Vec<f64>>, thei
     }
 }
 
-/// Reports the regret of the second half of the rounds against that of the first: 1 for linear growth, 0.41 for growth
-/// with the square root of the rounds.
+/// Reports the regret of the second half of the rounds against that of the first: 1 for linear
+/// growth, 0.41 for growth with the square root of the rounds.
 fn growth(report: &mut Report, case: &str, curves: &BTreeMap<u64, Vec<f64>>) {
     let mean = |from_end: usize| {
         let points = curves.values().filter_map(|curve| curve.iter().rev().nth(from_end));

@@ -14,7 +14,8 @@ const PROBLEM: &str = include_str!("problem.py");
 const MABWISER: &str = include_str!("mabwiser_regret.py");
 const VW: &str = include_str!("vw_regret.py");
 
-/// Seconds within which a peer starts its runs; started runs are completed. All seeds take some 20 minutes per peer.
+/// Seconds within which a peer starts its runs; started runs are completed. All seeds take some 20
+/// minutes per peer.
 const BUDGET_SECONDS: u64 = 300;
 
 /// The environment variable that overrides [`BUDGET_SECONDS`].
@@ -41,8 +42,8 @@ impl Peer {
         }
     }
 
-    /// The peer's curves on `problem`, for as many seeds as it completes. If it cannot run, prints the error and
-    /// returns no curves. `options` are passed to the peer's script.
+    /// The peer's curves on `problem`, for as many seeds as it completes. If it cannot run, prints
+    /// the error and returns no curves. `options` are passed to the peer's script.
     pub fn curves(self, python: &Python, problem: &Problem, options: Value) -> Curves {
         match self.play(python, problem, options) {
             Ok(curves) => curves,

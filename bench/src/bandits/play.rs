@@ -82,9 +82,9 @@ pub fn shared(problem: &Problem, prior: &Prior, policy: &dyn Policy, seed: u64) 
 
 /// The regret of `policy` if all arms have the same features and each arm has its own model.
 ///
-/// A policy ranks candidates under a single posterior. Independent arms can be expressed as one: the posterior of
-/// standard normal weights, with the standard error of each arm as its feature on a separate axis and its score as the
-/// offset.
+/// A policy ranks candidates under a single posterior. Independent arms can be expressed as one:
+/// the posterior of standard normal weights, with the standard error of each arm as its feature on
+/// a separate axis and its score as the offset.
 pub fn disjoint(problem: &Problem, prior: &Prior, policy: &dyn Policy, seed: u64) -> Result<Vec<f64>, Failure> {
     let learning = Learning::from(prior.clone());
     let independent = Learning::from(Prior::isotropic(problem.arms, 1.0, 1.0).map_err(Failure::other)?);

@@ -3,7 +3,8 @@
 use celeris_model::linear::dot;
 use serde::Serialize;
 
-/// A linear bandit problem. It is written as JSON for the peers, whose `problem.py` generates the same numbers.
+/// A linear bandit problem. It is written as JSON for the peers, whose `problem.py` generates the
+/// same numbers.
 #[derive(Debug, Clone, Serialize)]
 pub struct Problem {
     /// The length of feature and weight vectors; the last entry is the constant 1.
@@ -29,16 +30,16 @@ enum Stream {
     Noise,
 }
 
-/// The output function of `SplitMix64` (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
-/// 2014), which is short in every language.
+/// The output function of `SplitMix64` (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", OOPSLA 2014), which is short in every language.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// The numbers of a stream from `start` on: multiples of 2^-24 in `0..1`, which are exact in every language, so ours
-/// equal the peers' numbers.
+/// The numbers of a stream from `start` on: multiples of 2^-24 in `0..1`, which are exact in every
+/// language, so ours equal the peers' numbers.
 fn uniform(seed: u64, stream: Stream, start: usize) -> impl Iterator<Item = f64> {
     let key = mix(seed.wrapping_mul(4).wrapping_add(stream as u64));
     let number = move |index: u64| mix(key.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15))) >> 40;
@@ -69,16 +70,16 @@ impl Problem {
         }
     }
 
-    /// The noise of this turn's reward, the same for all arms: twelve uniform numbers minus their mean, which is
-    /// approximately normal.
+    /// The noise of this turn's reward, the same for all arms: twelve uniform numbers minus their
+    /// mean, which is approximately normal.
     pub fn noise(&self, seed: u64, turn: usize) -> f64 {
         let sum: f64 = uniform(seed, Stream::Noise, 12 * turn).take(12).sum();
         self.noise * (sum - 6.0)
     }
 }
 
-/// The cumulative regret of one run at each checkpoint: the sum of the best arm's mean reward minus that of the shown
-/// arm.
+/// The cumulative regret of one run at each checkpoint: the sum of the best arm's mean reward minus
+/// that of the shown arm.
 pub struct Regret<'a> {
     checkpoints: &'a [usize],
     turn: usize,

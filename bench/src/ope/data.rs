@@ -82,8 +82,8 @@ fn invented(folder: &Path, impressions: usize) -> Result<OpenBandit, Failure> {
     Ok(log)
 }
 
-/// The evaluated policies: uniform, one that prefers later items, and one that always shows the log's most frequent
-/// item.
+/// The evaluated policies: uniform, one that prefers later items, and one that always shows the
+/// log's most frequent item.
 pub fn policies(log: &OpenBandit, folder: &Path) -> Result<Vec<Policy>, Failure> {
     let sum = (log.items * (log.items + 1) / 2) as f64;
     let tilted = distribution(log, folder, "tilted", |item| (item + 1) as f64 / sum)?;

@@ -1,4 +1,5 @@
-//! `celeris-bench ope`: the off-policy estimators against the Open Bandit Pipeline's, in value and in time.
+//! `celeris-bench ope`: the off-policy estimators against the Open Bandit Pipeline's, in value and
+//! in time.
 
 mod data;
 mod obp;
@@ -46,8 +47,8 @@ struct Case<'a> {
     obp: Option<&'a Obp>,
 }
 
-/// Compares every estimator's value on both sides for the same log, policy and reward model, then the time of all
-/// values with their intervals. Returns the largest difference of two values.
+/// Compares every estimator's value on both sides for the same log, policy and reward model, then
+/// the time of all values with their intervals. Returns the largest difference of two values.
 fn compare(report: &mut Report, case: &Case, folder: &Path) -> Result<Option<f64>, Failure> {
     let Case { log, policy, settings, obp } = case;
     let ope = OpeSettings {
@@ -61,7 +62,8 @@ fn compare(report: &mut Report, case: &Case, folder: &Path) -> Result<Option<f64
     let ours: Rounds = rounds(log, &evaluated, &protocol).map_err(Failure::other)?;
     let theirs = match obp {
         Some(obp) => {
-            // The model's expectation for an item equals that for the policy that always shows the item.
+            // The model's expectation for an item equals that for the policy that always shows the
+            // item.
             let of_item = |item: usize| -> Result<Vec<f64>, Failure> {
                 let always = data::always(log, item, folder)?;
                 let rounds = rounds(log, &read(&always)?, &protocol).map_err(Failure::other)?;

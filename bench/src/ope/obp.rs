@@ -39,7 +39,8 @@ pub struct Found {
 }
 
 impl Obp {
-    /// Finds the package in the environment of the peers; otherwise prints a message and returns `None`.
+    /// Finds the package in the environment of the peers; otherwise prints a message and returns
+    /// `None`.
     pub fn find() -> Option<Self> {
         let python = Python::find()?.program("python");
         let installed = Command::new(&python).args(["-c", "import importlib.metadata as m; m.version('obp')"]).output();

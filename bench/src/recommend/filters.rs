@@ -18,8 +18,8 @@ const EXCLUDED: usize = 10_000;
 /// The number of items to which `KEPT` refers.
 const OF: usize = 1_000_000;
 
-/// Runs every case in turn with its baseline: for filters the exact scan of all items, for exclusions the same search
-/// without them. All results must equal those of the scan.
+/// Runs every case in turn with its baseline: for filters the exact scan of all items, for
+/// exclusions the same search without them. All results must equal those of the scan.
 pub fn run(report: &mut Report, scene: &Scene) -> Result<(), Failure> {
     let mut rng = scene::rng(61);
     let (count, matrix) = (scene.matrix().len(), scene.matrix());

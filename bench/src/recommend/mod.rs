@@ -18,7 +18,8 @@ use crate::report::Report;
 use crate::stopwatch::Durations;
 use celeris_cli::Failure;
 
-/// The dimension and catalog size of the cases with targets; a quick run has fewer items under the same case names.
+/// The dimension and catalog size of the cases with targets; a quick run has fewer items under the
+/// same case names.
 const DIM: usize = 50;
 const ITEMS: [usize; 2] = [1_000_000, 10_000];
 
@@ -29,7 +30,8 @@ pub(super) const K: usize = 10;
 const TURN: usize = 20;
 const TURNS: [usize; 2] = [5, 1];
 
-/// Rounds over all turns in which scans are compared: enough that a disturbance of a second does not dominate.
+/// Rounds over all turns in which scans are compared: enough that a disturbance of a second does
+/// not dominate.
 const SCAN_ROUNDS: [usize; 2] = [5, 1];
 
 /// Threads on which faiss builds its graph. Searches are single-threaded on both sides.
@@ -88,8 +90,8 @@ impl Scene<'_> {
         CandidateSet::all(self.matrix().len())
     }
 
-    /// Compares the exact scan, the quantized scan and faiss's scan in turns; all must find the same rows. Takes turns
-    /// with faiss's graph as well, which may miss some of them.
+    /// Compares the exact scan, the quantized scan and faiss's scan in turns; all must find the
+    /// same rows. Takes turns with faiss's graph as well, which may miss some of them.
     fn unfiltered(&mut self, report: &mut Report, rounds: usize) -> Result<(), Failure> {
         let (mut scan, mut pass) = (Durations::default(), Durations::default());
         let (mut flat, mut graph) = (Durations::default(), Durations::default());
@@ -126,8 +128,8 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Builds faiss's graph and returns its recall; `None` without faiss. Not for equal norms: building it would take
-    /// minutes, only for searches slower than a scan.
+    /// Builds faiss's graph and returns its recall; `None` without faiss. Not for equal norms:
+    /// building it would take minutes, only for searches slower than a scan.
     fn grow(&mut self) -> Result<Option<f64>, Failure> {
         let Some(faiss) = self.faiss.as_mut().filter(|_| self.norms == Norms::Spread) else { return Ok(None) };
         eprintln!("  faiss builds its graph …");
@@ -145,8 +147,8 @@ pub(super) fn same(found: &[Hit], expected: &[Hit]) -> Result<(), Failure> {
     if found == expected { Ok(()) } else { Err(Failure::other("a search differs from computing all scores")) }
 }
 
-/// Fails if the rows differ from those of faiss by more than a hundredth, which allows for rounding among nearly equal
-/// scores.
+/// Fails if the rows differ from those of faiss by more than a hundredth, which allows for rounding
+/// among nearly equal scores.
 fn agree(ours: &[Vec<Hit>], theirs: &[Vec<Row>]) -> Result<(), Failure> {
     let same = |(ours, theirs): (&Vec<Hit>, &Vec<Row>)| ours.iter().filter(|hit| theirs.contains(&hit.row)).count();
     let (found, wanted): (usize, usize) = (ours.iter().zip(theirs).map(same).sum(), ours.iter().map(Vec::len).sum());

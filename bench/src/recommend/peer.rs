@@ -44,7 +44,8 @@ impl Answer {
 }
 
 impl Faiss {
-    /// Starts the process on the rows of `world`; prints a message and returns `None` if faiss is not among the peers.
+    /// Starts the process on the rows of `world`; prints a message and returns `None` if faiss is
+    /// not among the peers.
     ///
     /// # Errors
     /// If the rows cannot be written, or the process cannot be started.

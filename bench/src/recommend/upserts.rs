@@ -1,5 +1,5 @@
-//! Item upserts at a high rate while a node recommends: their effect on the latency of recommendations, and the time
-//! until a change is found.
+//! Item upserts at a high rate while a node recommends: their effect on the latency of
+//! recommendations, and the time until a change is found.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};

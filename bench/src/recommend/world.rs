@@ -1,4 +1,5 @@
-//! Items of random directions whose features have equal norms, or norms as widely spread as popularity.
+//! Items of random directions whose features have equal norms, or norms as widely spread as
+//! popularity.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -48,7 +49,8 @@ pub struct World {
 }
 
 impl World {
-    /// `count` items whose features have a root mean square of about 1, and `queries` weights drawn from the prior.
+    /// `count` items whose features have a root mean square of about 1, and `queries` weights drawn
+    /// from the prior.
     ///
     /// # Errors
     /// None: the distribution's parameters are valid.
@@ -86,8 +88,9 @@ impl World {
         Theta::new(ids, self.offsets, self.features.to_vec(), ColdItem::blank(self.dim)).map_err(Failure::other)
     }
 
-    /// Writes rows and queries for the peer, which supports only inner products: rows have the offset in place of the
-    /// constant, and queries a 1. All scores therefore lack the constant's weight, which does not affect the order.
+    /// Writes rows and queries for the peer, which supports only inner products: rows have the
+    /// offset in place of the constant, and queries a 1. All scores therefore lack the constant's
+    /// weight, which does not affect the order.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let mut rows = BufWriter::new(File::create(folder.join("rows.f32"))?);
         for (row, offset) in self.features.chunks_exact(self.dim).zip(&self.offsets) {

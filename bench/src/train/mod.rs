@@ -1,4 +1,5 @@
-//! `celeris-bench train`: the built-in trainers against Spark and `implicit`, and a refresh against a cold start.
+//! `celeris-bench train`: the built-in trainers against Spark and `implicit`, and a refresh against
+//! a cold start.
 
 mod data;
 
@@ -20,8 +21,8 @@ use crate::Settings;
 use crate::process::celeris_binary;
 use crate::report::Report;
 
-/// Graded labels: factors per row, iterations, and MLlib's `regParam`. Our trainer estimates its ridge; the job only
-/// sets the share 1 of the partners' variances, as its model assumes.
+/// Graded labels: factors per row, iterations, and MLlib's `regParam`. Our trainer estimates its
+/// ridge; the job only sets the share 1 of the partners' variances, as its model assumes.
 const GRADED: PeerSettings = PeerSettings { factors: 20, iterations: 10, regularization: 0.1, seed: 1 };
 
 /// Implicit feedback: both sides minimise the objective of Hu et al. (2008) with this `lambda`.
@@ -33,7 +34,8 @@ const FRESH_ONE_IN: usize = 100;
 /// The job file, in the folder of its case.
 const JOB_FILE: &str = "job.json";
 
-/// Number of our runs and of cold starts; the fastest is reported, because disturbances only add time.
+/// Number of our runs and of cold starts; the fastest is reported, because disturbances only add
+/// time.
 const RUNS: usize = 3;
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
@@ -103,7 +105,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The median duration of an iteration over implicit feedback, and the percentile rank of the held-out items.
+    /// The median duration of an iteration over implicit feedback, and the percentile rank of the
+    /// held-out items.
     fn implicit(&self, report: &mut Report) -> Result<(), Failure> {
         let folder = self.folder.join("implicit");
         let mut job = write_job(&folder, &self.data, self.data.train.len(), IMPLICIT.factors)?;

@@ -1,7 +1,8 @@
-//! `estimate-size`: estimates the memory and disk usage of a node from a small sample of the planned load.
+//! `estimate-size`: estimates the memory and disk usage of a node from a small sample of the
+//! planned load.
 //!
-//! Sizes are measured, not computed by formulas: a sample of the planned users runs through predictor and store, and
-//! the accounted cache bytes and the bytes on disk are scaled up.
+//! Sizes are measured, not computed by formulas: a sample of the planned users runs through
+//! predictor and store, and the accounted cache bytes and the bytes on disk are scaled up.
 
 pub mod machine;
 pub mod scene;
@@ -119,7 +120,8 @@ struct Sample {
 /// Estimates the sizes of `plan` under `config`.
 ///
 /// # Errors
-/// `BadInput` if the plan is invalid; otherwise if the sample cannot be run in the temporary folder.
+/// `BadInput` if the plan is invalid; otherwise if the sample cannot be run in the temporary
+/// folder.
 pub fn estimate(plan: &Plan, config: &Config) -> Result<Estimate, Failure> {
     check(plan)?;
     let plain = sample(plan, Ids::None)?;
@@ -203,8 +205,8 @@ fn sample(plan: &Plan, ids: Ids) -> Result<Sample, Failure> {
     Ok(Sample { user_bytes, observation_bytes, sealed_bytes, record_bytes, process_bytes })
 }
 
-/// The length of a shorter history that takes as much memory as the planned one: a long history is reduced to the sums
-/// of its last checkpoint and the events after it.
+/// The length of a shorter history that takes as much memory as the planned one: a long history is
+/// reduced to the sums of its last checkpoint and the events after it.
 fn sample_history(planned: u64) -> u64 {
     if planned < 2 * CHECKPOINT_EVERY { planned } else { CHECKPOINT_EVERY + planned % CHECKPOINT_EVERY }
 }
@@ -233,7 +235,8 @@ fn resident() -> f64 {
     machine::kibibytes("/proc/self/status", "VmRSS").unwrap_or(0) as f64
 }
 
-/// Bytes of all models' feature tables in memory, including the search structures, and of one version on disk.
+/// Bytes of all models' feature tables in memory, including the search structures, and of one
+/// version on disk.
 fn table(plan: &Plan) -> Result<(f64, f64), Failure> {
     let sampled = plan.items.min(SAMPLE_ITEMS_MAX);
     let scale = plan.items as f64 / sampled as f64;

@@ -32,7 +32,8 @@ pub fn text(rng: &mut ChaCha8Rng, length: usize) -> String {
     (0..length).map(|_| char::from(LETTERS[rng.random_range(0..LETTERS.len())])).collect()
 }
 
-/// `count` rows of standard normal features, row-major; the last feature of each row is the constant 1.
+/// `count` rows of standard normal features, row-major; the last feature of each row is the
+/// constant 1.
 pub fn features(rng: &mut ChaCha8Rng, count: usize, dim: usize) -> Vec<f32> {
     let mut features: Vec<f32> = (0..count * dim).map(|_| StandardNormal.sample(rng)).collect();
     for row in features.chunks_exact_mut(dim) {

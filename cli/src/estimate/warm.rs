@@ -1,4 +1,5 @@
-//! An in-process predictor over a real store in a temporary folder, with users who have observations.
+//! An in-process predictor over a real store in a temporary folder, with users who have
+//! observations.
 
 use std::sync::Arc;
 
@@ -51,7 +52,8 @@ impl Warm {
     pub fn open(catalog: usize, dim: usize, options: &PredictorOptions) -> Result<Self, Failure> {
         let dir = TemporaryFolder::new().map_err(Failure::other)?;
         let storage = Storage::open(dir.path(), &StorageOptions::default())?;
-        // A separate recorder: counters cost as much as on a node, and two predictors are not counted together.
+        // A separate recorder: counters cost as much as on a node, and two predictors are not
+        // counted together.
         let recorder = PrometheusBuilder::new().build_recorder();
         let metrics = recorder.handle();
         let (predictor, losses) = metrics::with_local_recorder(&recorder, || Predictor::new(storage.clone(), options));
@@ -64,7 +66,8 @@ impl Warm {
         Ok(Self { model, predictor, items, storage, metrics, _losses: losses, _dir: dir })
     }
 
-    /// A second predictor over the same store with empty caches, which serves version `id` of the same table.
+    /// A second predictor over the same store with empty caches, which serves version `id` of the
+    /// same table.
     ///
     /// # Errors
     /// None for synthetic data.

@@ -15,7 +15,8 @@ const ENTRIES_MAX: usize = 1_000;
 /// Folder that macOS adds to archives.
 const MACOS_FOLDER: &str = "__MACOSX";
 
-/// Unpacks `file`, downloaded from `url`, into the new folder `target`; returns the single folder in it.
+/// Unpacks `file`, downloaded from `url`, into the new folder `target`; returns the single folder
+/// in it.
 pub(super) fn unpack(url: &str, file: &Path, target: &Path, bytes_max: u64) -> Result<PathBuf, DatasetError> {
     let refuse = |problem: String| DatasetError::Archive { url: url.to_owned(), problem };
     let damaged = |error: ZipError| refuse(format!("the archive is damaged ({error})"));
@@ -47,8 +48,8 @@ pub(super) fn unpack(url: &str, file: &Path, target: &Path, bytes_max: u64) -> R
         let parent = path.parent().expect("a path below the target has a parent");
         fs::create_dir_all(parent).map_err(DatasetError::io(parent))?;
         let mut output = BufWriter::new(File::create_new(&path).map_err(DatasetError::io(&path))?);
-        // Read one byte more than allowed, to detect a size above the limit. The size stated in the archive is not
-        // used.
+        // Read one byte more than allowed, to detect a size above the limit. The size stated in the
+        // archive is not used.
         let written = io::copy(&mut entry.by_ref().take(left + 1), &mut output)
             .map_err(|error| refuse(format!("entry {name:?} cannot be unpacked ({error})")))?;
         left = left

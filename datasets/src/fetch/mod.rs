@@ -1,7 +1,7 @@
 //! Downloads MovieLens data sets, verified by the checksums that GroupLens publishes.
 //!
-//! A data set appears at its destination completely or not at all: it is downloaded, verified and unpacked in a
-//! temporary folder next to it, then renamed.
+//! A data set appears at its destination completely or not at all: it is downloaded, verified and
+//! unpacked in a temporary folder next to it, then renamed.
 
 mod archive;
 mod download;
@@ -14,7 +14,8 @@ use crate::DatasetError;
 use crate::movielens::locate_ratings;
 use crate::temporary_folder::TemporaryFolder;
 
-/// The data sets that can be downloaded: those that GroupLens publishes as `NAME.zip` with a `NAME.zip.md5`.
+/// The data sets that can be downloaded: those that GroupLens publishes as `NAME.zip` with a
+/// `NAME.zip.md5`.
 pub const NAMES: [&str; 8] =
     ["ml-latest-small", "ml-latest", "ml-100k", "ml-1m", "ml-10m", "ml-20m", "ml-25m", "ml-32m"];
 
@@ -47,7 +48,8 @@ pub struct Fetched {
     pub folder: PathBuf,
     /// Its documentation, which contains the terms of use.
     pub readme: Option<PathBuf>,
-    /// The terms of use, if the documentation is plain text with such a section. To be shown to the user.
+    /// The terms of use, if the documentation is plain text with such a section. To be shown to the
+    /// user.
     pub license: Option<String>,
     pub origin: Origin,
 }
@@ -67,7 +69,8 @@ pub enum Origin {
     },
 }
 
-/// Downloads the data set `name` (one of [`NAMES`]) to the folder `destination/name`, unless it exists already.
+/// Downloads the data set `name` (one of [`NAMES`]) to the folder `destination/name`, unless it
+/// exists already.
 ///
 /// `progress` receives the number of bytes downloaded, and the total if the server sends it.
 ///

@@ -1,5 +1,5 @@
-//! Sharing of ids: a million ratings contain a few thousand users and items. Short ids are stored inline, long ones are
-//! shared.
+//! Sharing of ids: a million ratings contain a few thousand users and items. Short ids are stored
+//! inline, long ones are shared.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -11,13 +11,14 @@ use celeris_model::ModelError;
 /// Description of a valid id, for errors.
 pub(super) const EXPECTED_ID: &str = "an id of 1 to 256 bytes without control characters";
 
-/// Maximum number of ids in memory: more than the users of any published MovieLens set; some tens of megabytes.
+/// Maximum number of ids in memory: more than the users of any published MovieLens set; some tens
+/// of megabytes.
 const IDS_MAX: usize = 1 << 18;
 
 /// Returns clones of known ids instead of new copies.
 ///
-/// When [`IDS_MAX`] ids are held, all are dropped, so that a file of any length is read in constant memory; a long id
-/// that occurs again later is allocated again, which only costs memory.
+/// When [`IDS_MAX`] ids are held, all are dropped, so that a file of any length is read in constant
+/// memory; a long id that occurs again later is allocated again, which only costs memory.
 pub(super) struct SharedIds<T> {
     known: HashSet<T>,
 }

@@ -6,8 +6,9 @@
 //! | `ratings.dat` | `movies.dat` | `user::item::rating::seconds` | 1M, 10M |
 //! | `ratings.csv` | `movies.csv` | by its header; the time may be missing | 20M and later |
 //!
-//! File names are used only to find files in a folder. The format is detected from the first line, and gzip from the
-//! first two bytes. Files are read in constant memory, except by [`Dataset::load`], which is bounded.
+//! File names are used only to find files in a folder. The format is detected from the first line,
+//! and gzip from the first two bytes. Files are read in constant memory, except by
+//! [`Dataset::load`], which is bounded.
 
 mod catalog;
 mod ids;
@@ -28,8 +29,8 @@ pub const LOADED_RATINGS_MAX: usize = 100_000_000;
 pub const ITEMS_MAX: usize = 5_000_000;
 
 impl Dataset {
-    /// Loads a data set into memory: a ratings file or a folder that holds one, with the titles next to it if there are
-    /// any.
+    /// Loads a data set into memory: a ratings file or a folder that holds one, with the titles
+    /// next to it if there are any.
     ///
     /// # Errors
     /// A [`DatasetError`] with the file, and the line and field if known.

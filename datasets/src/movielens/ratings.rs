@@ -46,7 +46,8 @@ struct Columns {
 /// Opens a ratings file, or the one in a folder, and recognises its format by its first line.
 ///
 /// # Errors
-/// [`DatasetError::Io`], [`DatasetError::NoRatingsFile`], [`DatasetError::Empty`] or [`DatasetError::UnknownFormat`].
+/// [`DatasetError::Io`], [`DatasetError::NoRatingsFile`], [`DatasetError::Empty`] or
+/// [`DatasetError::UnknownFormat`].
 pub fn read_ratings(path: impl AsRef<Path>) -> Result<RatingReader, DatasetError> {
     let file = locate_ratings(path.as_ref())?;
     let mut lines = Lines::open(&file)?;

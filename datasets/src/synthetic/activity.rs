@@ -11,7 +11,8 @@ use super::SyntheticSettings;
 /// The first day of 2005, in seconds. Independent of the release years.
 const FIRST_SECOND: i64 = 1_104_537_600;
 
-/// The first day of 2025, in seconds: the latest rating, since a node rejects timestamps in the future.
+/// The first day of 2025, in seconds: the latest rating, since a node rejects timestamps in the
+/// future.
 const LAST_SECOND: i64 = 1_735_689_600;
 
 /// Users join over five years.
@@ -26,11 +27,12 @@ const RATING_GAP_SECONDS: f64 = 40.0;
 /// Mean time between two sessions of one user, in seconds: 20 days.
 const SESSION_GAP_SECONDS: f64 = 20.0 * 86_400.0;
 
-/// Divisor of the catalog size: users who rate fewer items draw them one by one; others rank the whole catalog.
+/// Divisor of the catalog size: users who rate fewer items draw them one by one; others rank the
+/// whole catalog.
 const SPARSE_SHARE: usize = 64;
 
-/// The number of ratings of each user: heavy-tailed (log-normal), with the sum `ratings`, each at most the number of
-/// items.
+/// The number of ratings of each user: heavy-tailed (log-normal), with the sum `ratings`, each at
+/// most the number of items.
 ///
 /// The caller guarantees that `ratings <= users * items`.
 pub(super) fn ratings_per_user(settings: &SyntheticSettings, rng: &mut impl Rng) -> Vec<usize> {
@@ -42,7 +44,8 @@ pub(super) fn ratings_per_user(settings: &SyntheticSettings, rng: &mut impl Rng)
     let total: f64 = activity.iter().sum();
     let share = |activity: &f64| (settings.ratings as f64 * activity / total) as usize;
     let mut counts: Vec<usize> = activity.iter().map(|user| share(user).min(settings.items)).collect();
-    // Assign the rest, due to rounding and the cap, to the users in turn, starting with the most active.
+    // Assign the rest, due to rounding and the cap, to the users in turn, starting with the most
+    // active.
     let mut left = settings.ratings.saturating_sub(counts.iter().sum());
     let mut order: Vec<usize> = (0..settings.users).collect();
     order.sort_by(|a, b| activity[*b].total_cmp(&activity[*a]));
@@ -57,7 +60,8 @@ pub(super) fn ratings_per_user(settings: &SyntheticSettings, rng: &mut impl Rng)
     counts
 }
 
-/// Draws distinct popularity ranks, each with probability proportional to `rank^-exponent` among those not yet drawn.
+/// Draws distinct popularity ranks, each with probability proportional to `rank^-exponent` among
+/// those not yet drawn.
 pub(super) struct Popularity {
     weights: Vec<f64>,
     zipf: Zipf<f64>,
@@ -86,8 +90,8 @@ impl Popularity {
             }
             return drawn;
         }
-        // The smallest of independent exponential variables with these rates are a weighted draw without replacement
-        // (Efraimidis and Spirakis, 2006).
+        // The smallest of independent exponential variables with these rates are a weighted draw
+        // without replacement (Efraimidis and Spirakis, 2006).
         let ring = |weight: &f64, rng: &mut _| -> f64 { <Exp1 as Distribution<f64>>::sample(&Exp1, rng) / weight };
         let mut clocks: Vec<(f64, usize)> =
             self.weights.iter().enumerate().map(|(rank, weight)| (ring(weight, rng), rank)).collect();

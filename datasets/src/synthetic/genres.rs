@@ -3,8 +3,8 @@
 /// One genre, which is also one axis of true taste.
 pub(super) struct Genre {
     pub(super) name: &'static str,
-    /// Position on the axes bright to dark, intimate to grand, childlike to grown-up. Tastes for genres with similar
-    /// positions are correlated.
+    /// Position on the axes bright to dark, intimate to grand, childlike to grown-up. Tastes for
+    /// genres with similar positions are correlated.
     pub(super) temperament: [f64; 3],
     pub(super) adjectives: [&'static str; 14],
     pub(super) nouns: [&'static str; 14],

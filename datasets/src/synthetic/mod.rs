@@ -1,7 +1,8 @@
 //! Generated films, users and ratings with known true tastes.
 //!
-//! Every axis of true taste but the constant is a genre that titles and genre lists show, so that results on this data
-//! are easy to interpret: a user who rates three horror films highly likes horror.
+//! Every axis of true taste but the constant is a genre that titles and genre lists show, so that
+//! results on this data are easy to interpret: a user who rates three horror films highly likes
+//! horror.
 
 mod activity;
 mod films;
@@ -26,7 +27,8 @@ pub const LABEL_RANGE: (f32, f32) = (0.5, 5.0);
 /// Standard deviation of the users' generosity, the weight of the constant.
 const GENEROSITY_SPREAD: f64 = 0.35;
 
-/// The share of a taste's variance due to temperament, which correlates the tastes for neighbouring genres.
+/// The share of a taste's variance due to temperament, which correlates the tastes for neighbouring
+/// genres.
 const TEMPERAMENT_SHARE: f64 = 0.4;
 
 /// Settings of the generator. The default is that of the demo.
@@ -38,11 +40,11 @@ pub struct SyntheticSettings {
     pub items: usize,
     /// Ratings in all, at most 100 million and half of all pairs.
     pub ratings: usize,
-    /// Length of the true weights and features, 2 to 256: the genres and the constant 1. Beyond the 12 genres, axes are
-    /// style that no title shows.
+    /// Length of the true weights and features, 2 to 256: the genres and the constant 1. Beyond the
+    /// 12 genres, axes are style that no title shows.
     pub true_dim: usize,
-    /// The probability that a user's next item is the `r`-th most popular is proportional to `r^-zipf_exponent`; the
-    /// exponent is 0 to 2.
+    /// The probability that a user's next item is the `r`-th most popular is proportional to
+    /// `r^-zipf_exponent`; the exponent is 0 to 2.
     pub zipf_exponent: f64,
     /// Standard deviation of the logarithm of a user's number of ratings, 0 to 3.
     pub activity_spread: f64,
@@ -178,8 +180,8 @@ impl SyntheticSettings {
         weights
     }
 
-    /// Passes every rating to `keep`, user by user, as rows of user and item; `by_rank` has the items' rows in
-    /// descending order of popularity.
+    /// Passes every rating to `keep`, user by user, as rows of user and item; `by_rank` has the
+    /// items' rows in descending order of popularity.
     fn rate(
         &self,
         truth: &Truth,

@@ -36,7 +36,8 @@ impl Titles {
     }
 }
 
-/// Composes a title: the noun comes from the main genre, the adjective, place or companion from the second.
+/// Composes a title: the noun comes from the main genre, the adjective, place or companion from the
+/// second.
 fn compose(main: &Genre, second: Option<&Genre>, rng: &mut impl Rng) -> String {
     let lender = second.unwrap_or(main);
     let noun = pick(&main.nouns, rng);

@@ -6,11 +6,11 @@ use celeris_model::{ItemId, UserId};
 
 use super::genres::GENRES;
 
-/// The true split model behind synthetic ratings: `expected(u, i) = offset_i + w_u · f_i`, before noise, rounding to
-/// half stars and clipping.
+/// The true split model behind synthetic ratings: `expected(u, i) = offset_i + w_u · f_i`, before
+/// noise, rounding to half stars and clipping.
 ///
-/// The axes are the genres, then, if `true_dim` is larger, style axes that no title shows, and last the constant 1,
-/// whose weight is the user's generosity.
+/// The axes are the genres, then, if `true_dim` is larger, style axes that no title shows, and last
+/// the constant 1, whose weight is the user's generosity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Truth {
     pub(super) dim: usize,
@@ -54,7 +54,8 @@ impl Truth {
         self.users.get(user).map(|row| &self.weights[row * self.dim..][..self.dim])
     }
 
-    /// The label that this user gives this item on average, before rounding and clipping; `None` if either is unknown.
+    /// The label that this user gives this item on average, before rounding and clipping; `None` if
+    /// either is unknown.
     #[must_use]
     pub fn expected(&self, user: &UserId, item: &ItemId) -> Option<f64> {
         Some(self.expected_at(*self.users.get(user)?, *self.items.get(item)?))

@@ -207,8 +207,8 @@ fn long_ids_are_shared_between_ratings() {
     assert!(std::ptr::eq(ratings[0].item.as_str(), ratings[1].item.as_str()));
 }
 
-/// Any id that the separated formats can hold: no separator in it, and no colon at an end, which would extend a
-/// separator.
+/// Any id that the separated formats can hold: no separator in it, and no colon at an end, which
+/// would extend a separator.
 fn id() -> impl Strategy<Value = String> {
     "[a-zA-Z0-9 \"é,;|-]{1,20}".prop_filter("CSV writes the item unquoted", |id| !id.contains(['"', ',']))
 }

@@ -98,8 +98,9 @@ fn titles_are_unique_and_films_have_genres() {
 
 #[test]
 fn popularity_follows_the_zipf_exponent() {
-    // Few ratings for each user, so that drawing without replacement hardly flattens the head. In the last case most
-    // users rate so large a share of the items that the generator ranks all of them instead of drawing one by one.
+    // Few ratings for each user, so that drawing without replacement hardly flattens the head. In
+    // the last case most users rate so large a share of the items that the generator ranks all of
+    // them instead of drawing one by one.
     for (exponent, items, ratings) in [(0.6, 1_000, 100_000), (1.0, 1_000, 100_000), (0.6, 300, 200_000)] {
         let settings =
             SyntheticSettings { users: 20_000, items, ratings, zipf_exponent: exponent, ..Default::default() };
@@ -111,7 +112,8 @@ fn popularity_follows_the_zipf_exponent() {
         counts.sort_by(|a, b| b.total_cmp(a));
         let points: Vec<(f64, f64)> = (10..200).map(|rank| ((rank as f64).ln(), counts[rank - 1].ln())).collect();
         let measured = -slope(&points);
-        // Tolerance for the remaining flattening and the counting noise of some hundred ratings for each item.
+        // Tolerance for the remaining flattening and the counting noise of some hundred ratings for
+        // each item.
         assert!((measured - exponent).abs() < 0.1, "exponent {exponent} over {items} items, measured {measured}");
     }
 }
@@ -125,7 +127,8 @@ fn activity_is_heavy_tailed() {
     let mut counts: Vec<usize> = counts.into_values().collect();
     counts.sort_unstable();
     let (median, busiest_tenth) = (counts[counts.len() / 2], counts[counts.len() * 9 / 10..].iter().sum::<usize>());
-    // Log-normal with spread 0.9: the median is 0.67 of the mean, the busiest tenth have 0.35 of the ratings.
+    // Log-normal with spread 0.9: the median is 0.67 of the mean, the busiest tenth have 0.35 of
+    // the ratings.
     assert!((55..80).contains(&median), "median {median} of a mean of 100");
     assert!((0.28..0.42).contains(&(busiest_tenth as f64 / 60_000.0)), "busiest tenth {busiest_tenth}");
 }
@@ -169,7 +172,8 @@ fn expectation_is_offset_plus_weights_times_features() {
 fn mean_ratings_by_genre_match_tastes() {
     let Synthetic { dataset, truth } = demo();
     let items = dataset.items_by_id();
-    // A user's mean rating of horror minus that of all other films, against the true weight of horror.
+    // A user's mean rating of horror minus that of all other films, against the true weight of
+    // horror.
     for genre in ["Horror", "Children's", "Space Opera"] {
         let axis = truth.axis_of(genre).unwrap();
         let mut sums: HashMap<&UserId, [(f64, f64); 2]> = HashMap::new();

@@ -17,7 +17,8 @@ use celeris_api::schema::policy_evaluation::Span;
 /// The name of the uniform policy.
 const UNIFORM: &str = "uniform";
 
-/// The ridge parameter of the scoring model of named policies. Its uncertainty is in units of the variance of a click.
+/// The ridge parameter of the scoring model of named policies. Its uncertainty is in units of the
+/// variance of a click.
 const PRECISION: f64 = 1.0;
 
 /// The seed of the simulation of policies without closed forms.
@@ -39,8 +40,9 @@ pub struct EvaluatedPolicy {
 }
 
 impl EvaluatedPolicy {
-    /// Parses `--policy`: `uniform`; the name of a policy, or its JSON object; the folder of another log, whose policy
-    /// is estimated from its choices; or a file of item, position and probability.
+    /// Parses `--policy`: `uniform`; the name of a policy, or its JSON object; the folder of
+    /// another log, whose policy is estimated from its choices; or a file of item, position and
+    /// probability.
     ///
     /// # Errors
     /// If it is none of these, or does not match the log.
@@ -72,7 +74,8 @@ impl EvaluatedPolicy {
         &self.distributions[which * log.items..(which + 1) * log.items]
     }
 
-    /// A policy that depends only on the position; `distributions` is row-major `positions x items`.
+    /// A policy that depends only on the position; `distributions` is row-major `positions x
+    /// items`.
     fn by_position(name: String, log: &OpenBandit, distributions: Vec<f64>) -> Self {
         let which = log.impressions.iter().map(|impression| impression.position as u32).collect();
         Self { name, earned: None, rounds: 0..log.impressions.len(), distributions, which }
@@ -112,8 +115,8 @@ impl EvaluatedPolicy {
         Ok(Self { earned, ..Self::by_position(format!("the policy of {}", other.name), log, shown) })
     }
 
-    /// A policy that needs scores, from a linear model trained on the clicks of the first half of the log. It is
-    /// evaluated on the second half.
+    /// A policy that needs scores, from a linear model trained on the clicks of the first half of
+    /// the log. It is evaluated on the second half.
     fn learnt(name: &str, spec: &PolicySpec, log: &OpenBandit) -> anyhow::Result<Self> {
         let half = log.impressions.len() / 2;
         let scorer = Scorer::learn(log, half)?;

@@ -1,11 +1,13 @@
-//! The features of the reward model: the item, the user's features, and the user's affinity to the item.
+//! The features of the reward model: the item, the user's features, and the user's affinity to the
+//! item.
 
 use celeris_bandits::ope::RewardFeatures;
 use celeris_datasets::OpenBandit;
 
 use super::policy::EvaluatedPolicy;
 
-/// Indicators of item and user features, and the affinity; there is one regression for each position.
+/// Indicators of item and user features, and the affinity; there is one regression for each
+/// position.
 pub struct Regression<'a> {
     log: &'a OpenBandit,
     evaluated: &'a EvaluatedPolicy,

@@ -16,7 +16,8 @@ pub struct Data {
     pub test: Vec<Rating>,
 }
 
-/// Writes observations as the node exports them; returns a job on the first `count` of them, with a watermark there.
+/// Writes observations as the node exports them; returns a job on the first `count` of them, with a
+/// watermark there.
 pub fn write_job(folder: &Path, data: &Data, count: usize, dim: usize) -> anyhow::Result<Job> {
     std::fs::create_dir_all(folder)?;
     let path = folder.join("observations.parquet");

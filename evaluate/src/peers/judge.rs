@@ -81,8 +81,8 @@ impl Errors {
     }
 }
 
-/// The RMSE of the version in `dir` as served, on the held-out ratings: with every user's posterior over the first
-/// `learnt` training ratings.
+/// The RMSE of the version in `dir` as served, on the held-out ratings: with every user's posterior
+/// over the first `learnt` training ratings.
 ///
 /// # Errors
 /// If the version cannot be read.
@@ -121,8 +121,8 @@ pub fn served_rmse(dir: &Path, data: &Data, learnt: usize) -> anyhow::Result<f64
     Ok(errors.rmse())
 }
 
-/// The served weights, under the implicit-feedback version in `dir`, of users with held-out ratings: of as many users
-/// as are ranked.
+/// The served weights, under the implicit-feedback version in `dir`, of users with held-out
+/// ratings: of as many users as are ranked.
 ///
 /// # Errors
 /// If the version cannot be read.
@@ -147,8 +147,8 @@ pub fn served_weights(dir: &Path, data: &Data) -> anyhow::Result<Vectors> {
     Ok(Vectors(histories.into_iter().take(USERS_MAX).map(weights).collect::<anyhow::Result<_>>()?))
 }
 
-/// The RMSE of a peer's own factors. Users or items without factors are predicted by the mean label, as a service
-/// would.
+/// The RMSE of a peer's own factors. Users or items without factors are predicted by the mean
+/// label, as a service would.
 pub fn own_rmse(items: &Vectors, users: &Vectors, data: &Data) -> f64 {
     let mean = data.train.iter().map(|rating| f64::from(rating.label)).sum::<f64>() / data.train.len() as f64;
     let mut errors = Errors { range: range(&data.train), squares: 0.0, count: 0.0 };
@@ -160,8 +160,8 @@ pub fn own_rmse(items: &Vectors, users: &Vectors, data: &Data) -> f64 {
     errors.rmse()
 }
 
-/// The expected percentile rank (Hu et al. 2008, eq. 8) of the held-out items among all items that the user is not
-/// known to have taken: 0 is best, 0.5 is chance.
+/// The expected percentile rank (Hu et al. 2008, eq. 8) of the held-out items among all items that
+/// the user is not known to have taken: 0 is best, 0.5 is chance.
 pub fn percentile_rank(items: &Vectors, users: &Vectors, data: &Data) -> f64 {
     let mut tested: HashMap<&str, Vec<&Rating>> = HashMap::new();
     for rating in &data.test {

@@ -17,8 +17,8 @@ pub struct Python {
 }
 
 impl Python {
-    /// The environment at `$CELERIS_PEERS` or at the default path; prints a message and returns `None` if there is
-    /// none.
+    /// The environment at `$CELERIS_PEERS` or at the default path; prints a message and returns
+    /// `None` if there is none.
     pub fn find() -> Option<Self> {
         let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/celeris/peers"));
         let place = std::env::var_os("CELERIS_PEERS").map(PathBuf::from).or_else(usual)?;

@@ -54,7 +54,8 @@ impl Peers {
         command
             .arg("--master")
             .arg(format!("local[{}]", super::THREADS))
-            // Enough memory, no web UI, and no more partitions than the cores can use, in Spark's favour.
+            // Enough memory, no web UI, and no more partitions than the cores can use, in Spark's
+            // favour.
             .args(["--driver-memory", "4g", "--conf", "spark.ui.enabled=false"])
             .args(["--conf", "spark.sql.shuffle.partitions=8", "--conf", "spark.default.parallelism=8"])
             .arg(&script)

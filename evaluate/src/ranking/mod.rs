@@ -1,16 +1,19 @@
 //! `--protocol ranking`: finds the last item of every user among all items.
 //!
-//! Feedback is implicit: every rating means that the user took the item, with more confidence for higher ratings. The
-//! version is trained on all but the last items; users learn from their earlier items; and the ten best items that they
-//! have not taken are searched as `recommend` does with `greedy`. The baselines are the library `implicit` with as many
-//! factors, trained on the same data, and popularity.
+//! Feedback is implicit: every rating means that the user took the item, with more confidence for
+//! higher ratings. The version is trained on all but the last items; users learn from their earlier
+//! items; and the ten best items that they have not taken are searched as `recommend` does with
+//! `greedy`. The baselines are the library `implicit` with as many factors, trained on the same
+//! data, and popularity.
 //!
-//! Users' weights decay with the half-life, of four candidates, whose lists rank each user's second-to-last item best.
-//! It is a model setting that requires no training. The lists of weights without decay are reported as well.
+//! Users' weights decay with the half-life, of four candidates, whose lists rank each user's
+//! second-to-last item best. It is a model setting that requires no training. The lists of weights
+//! without decay are reported as well.
 //!
-//! The start of a training is random, and lists vary more with it than between trainers. Each trainer is therefore run
-//! three times, and the mean is reported. Our trainer chooses its regularization on a tenth of its training data; the
-//! library does not, so the same is done for it.
+//! The start of a training is random, and lists vary more with it than between trainers. Each
+//! trainer is therefore run three times, and the mean is reported. Our trainer chooses its
+//! regularization on a tenth of its training data; the library does not, so the same is done for
+//! it.
 
 mod peer;
 
@@ -42,8 +45,8 @@ const HALF_LIVES: [Option<f64>; 4] = [None, Some(30.0 * 86_400.0), Some(86_400.0
 /// Number of trainings of each trainer, with consecutive seeds.
 const TRAININGS: u64 = 3;
 
-/// Candidate regularizations of the library: its default and the candidates of our trainer. The one with the highest
-/// recall on a tenth of the pairs is chosen.
+/// Candidate regularizations of the library: its default and the candidates of our trainer. The one
+/// with the highest recall on a tenth of the pairs is chosen.
 const PEER_REGULARIZATIONS: [f64; 6] = [0.01, 0.5, 2.0, 8.0, 32.0, 128.0];
 const HELD_OUT_ONE_IN: usize = 10;
 
@@ -97,7 +100,8 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// Computes the quality from the positions of the items in the lists, from 0; for each training, one per user.
+    /// Computes the quality from the positions of the items in the lists, from 0; for each
+    /// training, one per user.
     fn of(trainings: &[Vec<Option<usize>>]) -> Self {
         let users = trainings.first().map_or(0, Vec::len);
         let of_users = |value: fn(usize) -> f64| -> Vec<f64> {
@@ -164,8 +168,8 @@ pub fn evaluate_ranking(dataset: &Dataset, settings: &EvaluateSettings) -> anyho
     })
 }
 
-/// Splits off the latest rating of each user who has at least two; of ratings with the same timestamp, the last in the
-/// file is the latest.
+/// Splits off the latest rating of each user who has at least two; of ratings with the same
+/// timestamp, the last in the file is the latest.
 fn leave_last_out(ratings: &[NamedRating]) -> (Vec<NamedRating>, Vec<NamedRating>) {
     let mut latest: HashMap<&UserId, (usize, usize)> = HashMap::new();
     for (row, rating) in ratings.iter().enumerate() {
@@ -196,7 +200,8 @@ fn times(ratings: &[NamedRating], numbered: &Numbered) -> Vec<Vec<Timestamp>> {
     times
 }
 
-/// The half-life with the highest NDCG for the last item of each user in `known`, under a version trained on the rest.
+/// The half-life with the highest NDCG for the last item of each user in `known`, under a version
+/// trained on the rest.
 fn chosen_half_life(
     known: &[NamedRating],
     numbered: &Numbered,
@@ -241,7 +246,8 @@ fn of_peer(
     Ok(Some((regularization, Lists::of(&trainings))))
 }
 
-/// The regularization with the highest recall on a random tenth of `known`, with factors trained on the rest.
+/// The regularization with the highest recall on a random tenth of `known`, with factors trained on
+/// the rest.
 fn chosen_for_peer(
     known: &[NamedRating],
     numbered: &Numbered,

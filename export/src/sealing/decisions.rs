@@ -1,8 +1,8 @@
 //! Sealing one model's decisions.
 //!
-//! Decisions are ordered by time and do not change once their propensities are known, so a file covers a time range.
-//! Files with erased decisions are rewritten without them, files older than the retention period are removed, and small
-//! neighbouring files are merged.
+//! Decisions are ordered by time and do not change once their propensities are known, so a file
+//! covers a time range. Files with erased decisions are rewritten without them, files older than
+//! the retention period are removed, and small neighbouring files are merged.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -24,13 +24,15 @@ const FORMAT: u32 = 1;
 /// Number of rows at which a segment is closed.
 const ROWS_MAX: u64 = 1 << 18;
 
-/// Number of neighbouring segments of one tier that are merged; a tier is a power of this number, in rows.
+/// Number of neighbouring segments of one tier that are merged; a tier is a power of this number,
+/// in rows.
 const MERGED: usize = 8;
 
 /// Segments of this size and above are not merged, so that a merge stays below [`ROWS_MAX`].
 const MERGEABLE_ROWS: u64 = ROWS_MAX / MERGED as u64;
 
-/// Minimum age of a decision to be sealed: values that are computed after the response are present by then.
+/// Minimum age of a decision to be sealed: values that are computed after the response are present
+/// by then.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
 /// One file: the decisions after `after` up to and including `up_to`.
@@ -115,7 +117,8 @@ impl DecisionSealer {
         outcome
     }
 
-    /// Reads the watermark and removes unlisted files. Segments that differ from it are marked for rewriting.
+    /// Reads the watermark and removes unlisted files. Segments that differ from it are marked for
+    /// rewriting.
     fn open(&mut self) -> Result<(), ExportError> {
         files::create_folder(&self.folder)?;
         let model = (self.sealed.model.clone(), self.sealed.model_id);
@@ -129,7 +132,8 @@ impl DecisionSealer {
         for number in 0..sealed.segments.len() {
             if !whole(&sealed.segments[number]) {
                 tracing::warn!(file = sealed.segments[number].file, "sealed file differs; it is rewritten");
-                // An impossible number of rows, so that the segment is found to differ and is rewritten.
+                // An impossible number of rows, so that the segment is found to differ and is
+                // rewritten.
                 sealed.segments[number].rows = u64::MAX;
                 sealed.erased = u64::MAX;
             }
@@ -160,7 +164,8 @@ impl DecisionSealer {
         self.replace(next)
     }
 
-    /// Rewrites the files that contain erased decisions: those with more rows than there are decisions.
+    /// Rewrites the files that contain erased decisions: those with more rows than there are
+    /// decisions.
     fn rewrite_erased(&mut self) -> Result<(), ExportError> {
         // Read first, so that decisions erased meanwhile are found by the next attempt.
         let erased = self.storage.decisions().erased(self.sealed.model_id)?;

@@ -23,7 +23,8 @@ const SEGMENT_SUFFIX: &str = ".parquet";
 /// Suffix of files being written; readers ignore names that begin with a dot or an underscore.
 const DRAFT_SUFFIX: &str = ".tmp";
 
-/// Sealing stops below this much free space, or below one part in [`FREE_SHARE_KEPT`] of a small disk.
+/// Sealing stops below this much free space, or below one part in [`FREE_SHARE_KEPT`] of a small
+/// disk.
 const FREE_BYTES_KEPT: u64 = 1 << 30;
 const FREE_SHARE_KEPT: u64 = 10;
 
@@ -32,8 +33,9 @@ const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The folder of a stream's segments, `stream=NAME`.
 ///
-/// Stream names consist of letters, digits, `-` and `_`, which need no escaping, except for the name that Hive-style
-/// readers interpret as null: its first character is percent-encoded, which they decode.
+/// Stream names consist of letters, digits, `-` and `_`, which need no escaping, except for the
+/// name that Hive-style readers interpret as null: its first character is percent-encoded, which
+/// they decode.
 #[must_use]
 pub fn folder_name(stream: &StreamName) -> String {
     match stream.as_str().strip_prefix('_') {
@@ -107,8 +109,8 @@ pub(super) fn write_watermark(folder: &Path, sealed: &impl Serialize) -> Result<
     sync_dir(folder)
 }
 
-/// Reads the watermark of a folder. `None` if it is missing, unreadable or of another format: the stream is then sealed
-/// again from the log.
+/// Reads the watermark of a folder. `None` if it is missing, unreadable or of another format: the
+/// stream is then sealed again from the log.
 pub(super) fn read_watermark(folder: &Path, stream: &StreamName) -> Option<Sealed> {
     let path = folder.join(WATERMARK_FILE);
     let sealed = read_json::<Sealed>(&path)?;
@@ -153,8 +155,8 @@ pub(super) fn remove_unlisted(folder: &Path, is_listed: impl Fn(&str) -> bool) -
     sync_dir(folder)
 }
 
-/// Removes all sealed files of a folder, the watermark first, so that an incomplete set is never taken for a complete
-/// one.
+/// Removes all sealed files of a folder, the watermark first, so that an incomplete set is never
+/// taken for a complete one.
 pub(super) fn remove_all(folder: &Path) -> Result<(), ExportError> {
     if !folder.exists() {
         return Ok(());

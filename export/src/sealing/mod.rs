@@ -1,15 +1,16 @@
 //! The background sealer: writes a copy of every stream's log as Parquet for analysis.
 //!
-//! `observations/stream=NAME/` in the data directory contains segments of *effective* observations, and
-//! `_watermark.json` records how far they reach. A segment never changes: new records are written to new segments,
-//! small segments are merged, and a segment whose observations were corrected, retracted or erased is rewritten from
-//! the log. Then the watermark is replaced atomically, and only after that the files that it no longer lists are
-//! removed. A crash at any point therefore leaves a complete set, and unlisted files that the next start removes.
+//! `observations/stream=NAME/` in the data directory contains segments of *effective* observations,
+//! and `_watermark.json` records how far they reach. A segment never changes: new records are
+//! written to new segments, small segments are merged, and a segment whose observations were
+//! corrected, retracted or erased is rewritten from the log. Then the watermark is replaced
+//! atomically, and only after that the files that it no longer lists are removed. A crash at any
+//! point therefore leaves a complete set, and unlisted files that the next start removes.
 //!
 //! `sealed_decisions/model=NAME/` contains the decisions of every model in the same way.
 //!
-//! The node never reads observations back from here: the log is authoritative, and the folder may be deleted. The
-//! guarantees for readers are in `docs/sealed-segments.md`.
+//! The node never reads observations back from here: the log is authoritative, and the folder may
+//! be deleted. The guarantees for readers are in `docs/sealed-segments.md`.
 
 mod decisions;
 mod files;
@@ -50,7 +51,8 @@ pub type ModelNames = fn(&Storage) -> Result<BTreeMap<ModelId, ModelName>, Stora
 /// Settings of the sealer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealingOptions {
-    /// Maximum time that records wait to be sealed; an amended segment is rewritten within two intervals.
+    /// Maximum time that records wait to be sealed; an amended segment is rewritten within two
+    /// intervals.
     pub interval: Duration,
     /// Number of waiting records that are sealed without waiting for the interval.
     pub records: u64,
@@ -111,7 +113,8 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// Starts sealing the streams of `storage`, and the decisions of the models with `names`, into its data directory.
+    /// Starts sealing the streams of `storage`, and the decisions of the models with `names`, into
+    /// its data directory.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -131,8 +134,9 @@ impl Sealer {
         Ok(Arc::new(Self { shared, wake: Mutex::new(Some(wake)), thread: Mutex::new(Some(thread)) }))
     }
 
-    /// Maximum time for which an observation that is corrected, retracted or erased may remain in a segment while the
-    /// node runs and its disk has room: one interval until the next attempt, and one for the attempt itself.
+    /// Maximum time for which an observation that is corrected, retracted or erased may remain in a
+    /// segment while the node runs and its disk has room: one interval until the next attempt, and
+    /// one for the attempt itself.
     #[must_use]
     pub fn amended_within(&self) -> Duration {
         self.shared.options.interval.saturating_mul(2)
@@ -145,7 +149,8 @@ impl Sealer {
         streams.into_iter().map(|(stream, progress)| (stream.clone(), self.shared.status(&stream, progress))).collect()
     }
 
-    /// Stops the thread. An unfinished segment is discarded; its records are sealed after the next start.
+    /// Stops the thread. An unfinished segment is discarded; its records are sealed after the next
+    /// start.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         drop(self.wake.lock().take());

@@ -1,4 +1,5 @@
-//! The segments of a stream and the parts of its log that they cover: the contents of `_watermark.json`.
+//! The segments of a stream and the parts of its log that they cover: the contents of
+//! `_watermark.json`.
 
 use celeris_model::ids::PARTITIONS;
 use celeris_model::{Partition, Sequence, StreamName, Timestamp};
@@ -156,7 +157,8 @@ mod tests {
             // At most seven of each of the six tiers, and those that are no longer merged.
             assert!(sealed.segments.len() as u64 <= 42 + total / MERGEABLE_ROWS, "{}", sealed.segments.len());
         }
-        // Every row moves up one tier at a time, so it is rewritten no more often than there are tiers.
+        // Every row moves up one tier at a time, so it is rewritten no more often than there are
+        // tiers.
         assert!(written <= 6 * rounds as u64 * rows, "{written} rows were written again");
     }
 }

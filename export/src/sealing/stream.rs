@@ -74,7 +74,8 @@ impl Draft {
         self.writer.rows() >= ROWS_MAX
     }
 
-    /// Finishes the segment and renames it; its directory entry is not yet durable. `None` if it has no rows.
+    /// Finishes the segment and renames it; its directory entry is not yet durable. `None` if it
+    /// has no rows.
     fn finish(self, folder: &Path) -> Result<Option<Segment>, ExportError> {
         let rows = self.writer.rows();
         self.writer.finish()?;
@@ -195,8 +196,8 @@ impl StreamSealer {
         Ok(sealed)
     }
 
-    /// Returns the sealed state if the log can be the one that it was sealed from, which a shorter log cannot;
-    /// otherwise discards it.
+    /// Returns the sealed state if the log can be the one that it was sealed from, which a shorter
+    /// log cannot; otherwise discards it.
     fn of_this_log(&mut self, sealed: Sealed, target: &Watermark) -> Result<Sealed, ExportError> {
         if Partition::all().all(|partition| sealed.mark(partition) <= target.get(partition)) {
             return Ok(sealed);
@@ -251,14 +252,14 @@ impl Round<'_> {
         Ok(Draft { name, file, writer, ranges: Vec::new() })
     }
 
-    /// Writes the effective observations of new records until the segment is full, and collects the sealed files that
-    /// amendments among them change. Returns the last sequence processed.
+    /// Writes the effective observations of new records until the segment is full, and collects the
+    /// sealed files that amendments among them change. Returns the last sequence processed.
     fn append(&mut self, draft: &mut Draft, run: Run) -> Result<Sequence, Halt> {
         let (sealed, dirty) = (&self.sealed, &mut self.dirty);
         let mut hidden = false;
         let up_to = walk(self.sealer, run, self.stopping, |sequence, record| {
-            // An erasure may blank an amendment that was never sealed, and with it the information which record it
-            // amended.
+            // An erasure may blank an amendment that was never sealed, and with it the information
+            // which record it amended.
             hidden |= record.kind == RecordKind::Erase && record.targets.iter().any(|target| *target > run.after);
             for target in &record.targets {
                 // Targets that are not sealed yet will be read in their amended form.
@@ -329,7 +330,8 @@ impl Round<'_> {
         }
     }
 
-    /// Writes a segment of the current effective observations of these ranges; `None` if there are none.
+    /// Writes a segment of the current effective observations of these ranges; `None` if there are
+    /// none.
     fn write_segment(&mut self, ranges: Vec<Run>) -> Result<Option<Segment>, Halt> {
         let mut draft = self.draft()?;
         for run in ranges {
@@ -360,7 +362,8 @@ impl Round<'_> {
     }
 }
 
-/// Visits the records of a run in log order until `visit` breaks, and returns the last sequence visited.
+/// Visits the records of a run in log order until `visit` breaks, and returns the last sequence
+/// visited.
 fn walk(
     sealer: &StreamSealer,
     run: Run,

@@ -23,8 +23,8 @@ pub(super) fn export(models: &BTreeMap<ModelName, Vec<ExportedVersion>>, out: &P
     Ok(versions::write(&out.join(versions::FILE), rows)?)
 }
 
-/// Copies the files that the manifest of a version directory lists, then the manifest. Other files are not part
-/// of the version.
+/// Copies the files that the manifest of a version directory lists, then the manifest. Other files
+/// are not part of the version.
 fn copy_version(from: &Path, to: &Path) -> Result<(), ExportError> {
     let manifest = read_manifest(from)?;
     fs::create_dir_all(to).map_err(ExportError::io(to))?;

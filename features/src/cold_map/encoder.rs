@@ -8,9 +8,10 @@
 //! | number, time | the standardised value, and 1 for its presence |
 //! | list of numbers | its scaled entries, and 1 for its presence |
 //!
-//! Hashed columns share a table of bounded width, each token with its own sign, so that collisions cancel out on
-//! average (Weinberger et al., "Feature hashing for large scale multitask learning", ICML 2009). Whether the strings of
-//! a field are keywords or text is decided at training from all of its values.
+//! Hashed columns share a table of bounded width, each token with its own sign, so that collisions
+//! cancel out on average (Weinberger et al., "Feature hashing for large scale multitask learning",
+//! ICML 2009). Whether the strings of a field are keywords or text is decided at training from all
+//! of its values.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +21,12 @@ use serde_json::{Map, Value};
 use super::fields::{Field, FieldStats, Number, Strings, Vector, numbers, time};
 use super::text::{Token, hash, text_tokens};
 
-/// Maximum number of fields considered when the encoder is fitted; more names than this are unlikely to be fields.
+/// Maximum number of fields considered when the encoder is fitted; more names than this are
+/// unlikely to be fields.
 const FIELDS_MAX: usize = 1024;
 
-/// Maximum number of columns in addition to the hashed ones; the fields present in most items come first.
+/// Maximum number of columns in addition to the hashed ones; the fields present in most items come
+/// first.
 const DENSE_COLUMNS_MAX: usize = 512;
 
 /// Maximum number of hashed columns. Measured on ml-latest-small, more do not improve predictions.
@@ -107,8 +110,8 @@ impl Encoder {
         Ok(())
     }
 
-    /// The non-zero columns of these attributes, ascending, each once. Ignores fields that no item of the training had,
-    /// and values of another kind than the field's.
+    /// The non-zero columns of these attributes, ascending, each once. Ignores fields that no item
+    /// of the training had, and values of another kind than the field's.
     #[must_use]
     pub fn encode(&self, attributes: &Map<String, Value>) -> Vec<(u32, f32)> {
         let mut row = Row { hashed: self.hashed, columns: Vec::new() };

@@ -7,14 +7,15 @@ use serde_json::Value;
 
 use super::text::{Token, hash};
 
-/// A string field with more distinct values is text: as keywords they would not fit the hashed columns.
+/// A string field with more distinct values is text: as keywords they would not fit the hashed
+/// columns.
 const VALUES_MAX: usize = 10_000;
 
 /// A string field with a longer value (in bytes) is text.
 const VALUE_BYTES_MAX: usize = 64;
 
-/// Numbers are clamped to this many standard deviations: far from the items that the map was fitted to, linear
-/// extrapolation is unreliable.
+/// Numbers are clamped to this many standard deviations: far from the items that the map was fitted
+/// to, linear extrapolation is unreliable.
 const DEVIATIONS_MAX: f64 = 4.0;
 
 /// The rules by which a field's values become columns.
@@ -88,7 +89,8 @@ impl Vector {
     }
 }
 
-/// Numbers beyond this magnitude are ignored when the encoder is fitted, since the sum of their squares would overflow.
+/// Numbers beyond this magnitude are ignored when the encoder is fitted, since the sum of their
+/// squares would overflow.
 const NUMBER_MAX: f64 = 1e100;
 
 /// The numbers of a list of numbers; `None` for any other value.
@@ -175,7 +177,8 @@ impl FieldStats {
         }
     }
 
-    /// The rules of the field, with columns from `column` on, and the number of non-hashed columns it takes.
+    /// The rules of the field, with columns from `column` on, and the number of non-hashed columns
+    /// it takes.
     pub(super) fn field(&self, column: usize) -> (Field, usize) {
         let strings = (self.strings > 0).then(|| self.kind_of_strings());
         let mut next = column;

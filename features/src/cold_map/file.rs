@@ -1,5 +1,5 @@
-//! The files of a cold map in a version directory: its numbers, [`celeris_formats::cold_map`], and `cold_map.json` with
-//! `format`, `ridge`, and the rules of the `encoder`.
+//! The files of a cold map in a version directory: its numbers, [`celeris_formats::cold_map`], and
+//! `cold_map.json` with `format`, `ridge`, and the rules of the `encoder`.
 
 use std::fs;
 use std::path::Path;

@@ -1,9 +1,11 @@
-//! Predicts the offset and features of an item from its attributes, for items added after the training.
+//! Predicts the offset and features of an item from its attributes, for items added after the
+//! training.
 //!
-//! A linear map from encoded attributes ([`Encoder`]) to `[f_1 … f_(dim-1), offset]`, fitted by ridge regression to the
-//! items of a training (`celeris_retrain::cold_map`), as in Agarwal and Chen, "Regression-based latent factor models"
-//! (KDD 2009). The covariance of the map's residuals is estimated on held-out items; it adds to the uncertainty of
-//! scores by mapped features, see [`ColdMap::variance`].
+//! A linear map from encoded attributes ([`Encoder`]) to `[f_1 … f_(dim-1), offset]`, fitted by
+//! ridge regression to the items of a training (`celeris_retrain::cold_map`), as in Agarwal and
+//! Chen, "Regression-based latent factor models" (KDD 2009). The covariance of the map's residuals
+//! is estimated on held-out items; it adds to the uncertainty of scores by mapped features, see
+//! [`ColdMap::variance`].
 
 mod encoder;
 mod fields;
@@ -20,8 +22,8 @@ use crate::table::{ColdItem, FEATURE_ABS_MAX, OFFSET_ABS_MAX};
 
 /// A fitted map from attributes to offset and features.
 ///
-/// Vectors over the `dim` targets hold the features without their constant first and the offset last, the order of the
-/// weights `w~ = [w_1 … w_(dim-1), 1]` with which a score multiplies them.
+/// Vectors over the `dim` targets hold the features without their constant first and the offset
+/// last, the order of the weights `w~ = [w_1 … w_(dim-1), 1]` with which a score multiplies them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColdMap {
     encoder: Encoder,
@@ -112,11 +114,12 @@ impl ColdMap {
         }
     }
 
-    /// The additional variance of a score by mapped features: with weights `w ~ N(m, C)` and residuals `r ~ N(0, S)` of
-    /// the targets, independent of them, the response `w~ · r` has the variance `m~^T S m~ + tr(S C)`, with `C` zero
-    /// where `w~` is the constant 1 of the offset.
+    /// The additional variance of a score by mapped features: with weights `w ~ N(m, C)` and
+    /// residuals `r ~ N(0, S)` of the targets, independent of them, the response `w~ · r` has the
+    /// variance `m~^T S m~ + tr(S C)`, with `C` zero where `w~` is the constant 1 of the offset.
     ///
-    /// It depends on the user and not on the item. The caller guarantees that the state has the map's `dim`.
+    /// It depends on the user and not on the item. The caller guarantees that the state has the
+    /// map's `dim`.
     #[must_use]
     pub fn variance(&self, user: &UserModel, learning: &Learning) -> f64 {
         let dim = self.dim;

@@ -21,7 +21,8 @@ pub(super) enum Token {
     Piece = 3,
 }
 
-/// The hash of a token of a field. The columns stored in version directories depend on it, so it must not change.
+/// The hash of a token of a field. The columns stored in version directories depend on it, so it
+/// must not change.
 pub(super) fn hash(field: &str, token: Token, text: &str) -> u64 {
     let mut hasher = Xxh3::new();
     hasher.update(&(field.len() as u64).to_le_bytes());
@@ -31,8 +32,8 @@ pub(super) fn hash(field: &str, token: Token, text: &str) -> u64 {
     hasher.digest()
 }
 
-/// The hashes of a text's words in lower case, and of every trigram of `^word$`: words distinguish texts, trigrams
-/// match parts that words share, such as the decade of a year.
+/// The hashes of a text's words in lower case, and of every trigram of `^word$`: words distinguish
+/// texts, trigrams match parts that words share, such as the decade of a year.
 pub(super) fn text_tokens(field: &str, text: &str) -> Vec<u64> {
     let end = text.char_indices().map(|(at, letter)| at + letter.len_utf8()).take_while(|end| *end <= TEXT_BYTES_MAX);
     let text = text[..end.last().unwrap_or(0)].to_lowercase();

@@ -1,5 +1,5 @@
-//! The numbers of a version are bounded: a version that could make a score, an uncertainty or a loss infinite is
-//! rejected when it is read, with an error that names the file and the figure.
+//! The numbers of a version are bounded: a version that could make a score, an uncertainty or a
+//! loss infinite is rejected when it is read, with an error that names the file and the figure.
 
 use std::collections::BTreeMap;
 use std::fs;

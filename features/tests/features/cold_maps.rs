@@ -58,7 +58,8 @@ fn write(dir: &Path, map: &ColdMap) {
     write_trained_version(dir, &contents, part).unwrap();
 }
 
-/// A small generator of numbers between 0 and 1 (a mixed Weyl sequence), so that the tests need no further dependency.
+/// A small generator of numbers between 0 and 1 (a mixed Weyl sequence), so that the tests need no
+/// further dependency.
 struct Uniform(u64);
 
 impl Uniform {
@@ -105,7 +106,8 @@ fn the_variance_is_that_of_scores_under_drawn_weights_and_drawn_residuals() {
     }
     let (mean, found) = (sum / f64::from(draws), squares / f64::from(draws));
     let expected = map.variance(&user, &learning);
-    // The relative standard error of a variance of this many draws, of a product with slightly heavier tails: 0.4 %.
+    // The relative standard error of a variance of this many draws, of a product with slightly
+    // heavier tails: 0.4 %.
     assert!((found / expected - 1.0).abs() < 0.02 && mean.abs() < 0.01, "{found} drawn, {expected} expected");
 }
 

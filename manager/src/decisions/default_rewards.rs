@@ -1,8 +1,9 @@
 //! Default rewards for slots that received no reward in time.
 //!
-//! The decisions of each model are read in the order of their ids, which is chronological, from a cursor in the
-//! registry. After a crash between writing the rewards and moving the cursor, the same decisions are read again without
-//! effect: the id of a default reward is derived from its slot, and the log accepts an id only once.
+//! The decisions of each model are read in the order of their ids, which is chronological, from a
+//! cursor in the registry. After a crash between writing the rewards and moving the cursor, the
+//! same decisions are read again without effect: the id of a default reward is derived from its
+//! slot, and the log accepts an id only once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -20,8 +21,8 @@ use crate::settings::DefaultReward;
 /// Decisions processed between two writes of the cursor.
 const DECISIONS_AT_ONCE: usize = 256;
 
-/// Whether a failed operation may succeed later: the model is out of service, or the store is temporarily unable to
-/// write or read.
+/// Whether a failed operation may succeed later: the model is out of service, or the store is
+/// temporarily unable to write or read.
 fn may_pass(error: &PredictorError) -> bool {
     let error = match error {
         PredictorError::UnknownModel { .. } => return true,
@@ -86,8 +87,8 @@ impl DecisionMaintenance {
         Ok(())
     }
 
-    /// The models with a default reward and their cursors. An unreadable cursor is reset to the current time, and the
-    /// cursor of a model without the setting is removed.
+    /// The models with a default reward and their cursors. An unreadable cursor is reset to the
+    /// current time, and the cursor of a model without the setting is removed.
     fn default_rewards_wanted(
         &self,
         now: Timestamp,
@@ -136,8 +137,8 @@ impl DecisionMaintenance {
         Ok(wanted)
     }
 
-    /// Writes the default rewards of a batch of decisions behind `cursor` and moves the cursor. Returns `None` if none
-    /// are due.
+    /// Writes the default rewards of a batch of decisions behind `cursor` and moves the cursor.
+    /// Returns `None` if none are due.
     async fn give_some(
         &self,
         model: ModelId,
@@ -159,7 +160,8 @@ impl DecisionMaintenance {
                 match self.predictor.ingest().begin_default(decision, slot, given) {
                     Ok(begun) => pending.extend(begun),
                     Err(error) if may_pass(&error) => return Err(error.into()),
-                    // A retry would be rejected again, and the cursor would never move past this decision.
+                    // A retry would be rejected again, and the cursor would never move past this
+                    // decision.
                     Err(error) => refused.count(error),
                 }
             }

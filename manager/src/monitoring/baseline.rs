@@ -53,12 +53,13 @@ pub(crate) struct VersionBaseline {
     pub(super) since: Watermark,
     /// Time of that moment.
     pub(super) at: Timestamp,
-    /// Log position at which the last training ended: triggers evaluate only later observations, so that none fires
-    /// twice for the same losses.
+    /// Log position at which the last training ended: triggers evaluate only later observations, so
+    /// that none fires twice for the same losses.
     pub(super) armed: Watermark,
     /// `None` until there are enough observations.
     pub(super) baseline: Option<Baseline>,
-    /// Baseline on the validation pool, whose loss is higher since the model did not choose its items.
+    /// Baseline on the validation pool, whose loss is higher since the model did not choose its
+    /// items.
     #[serde(default)]
     pub(super) pool_baseline: Option<Baseline>,
 }

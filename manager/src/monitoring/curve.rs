@@ -65,8 +65,8 @@ impl Curve {
         self.points.push(CurvePoint { position: place.position, at: place.at, version, count: 1, mean: loss });
     }
 
-    /// Merges neighbouring points of the same version until half of the capacity is free. If versions change too often
-    /// for that, the oldest points are dropped.
+    /// Merges neighbouring points of the same version until half of the capacity is free. If
+    /// versions change too often for that, the oldest points are dropped.
     fn coarsen(&mut self) {
         self.point_observations *= 2;
         let mut joined: Vec<CurvePoint> = Vec::with_capacity(POINTS_MAX);

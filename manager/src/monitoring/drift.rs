@@ -1,31 +1,34 @@
 //! Page–Hinkley test for a rise in a stream of losses. Pure.
 //!
-//! The test of Page ("Continuous inspection schemes", Biometrika 41, 1954, §2.2) in the form of Hinkley ("Inference about
-//! the change-point from cumulative sum tests", Biometrika 58, 1971) that is usual for streams (Gama et al., "A survey
-//! on concept drift adaptation", ACM Computing Surveys 46, 2014, §3.2.1): with the running mean `x̄_t`,
+//! The test of Page ("Continuous inspection schemes", Biometrika 41, 1954, §2.2) in the form of
+//! Hinkley ("Inference about the change-point from cumulative sum tests", Biometrika 58, 1971) that
+//! is usual for streams (Gama et al., "A survey on concept drift adaptation", ACM Computing Surveys
+//! 46, 2014, §3.2.1): with the running mean `x̄_t`,
 //!
 //! ```text
 //! m_t = sum_{i <= t} (x_i - x̄_i - delta),    M_t = min_{i <= t} m_i,    alarm when m_t - M_t > lambda.
 //! ```
 //!
-//! So that `delta` and `lambda` mean the same for every model, losses are standardised: `z = (x - x̄) / s` with the
-//! running mean and standard deviation. The first observations (`warm_up`) only estimate these two; later losses are
-//! clipped to `x̄ ± 5 s`, so that a single outlier neither raises an alarm nor masks later rises.
+//! So that `delta` and `lambda` mean the same for every model, losses are standardised: `z = (x -
+//! x̄) / s` with the running mean and standard deviation. The first observations (`warm_up`) only
+//! estimate these two; later losses are clipped to `x̄ ± 5 s`, so that a single outlier neither
+//! raises an alarm nor masks later rises.
 //!
 //! *False alarms.* Without a change, `m_t - M_t` is a random walk of drift `-delta`, reflected at 0. For independent
 //! normal losses the mean time to an alarm is Siegmund's ("Sequential Analysis", 1985, eq. 2.57, with the correction
 //! for discrete time), see [`observations_between_false_alarms`]. Squared errors are skewed and the errors of one user
 //! are correlated, so the defaults leave a wide margin.
 //!
-//! *Delay.* After a rise by `r > delta` standard deviations, `m_t` grows by `r - delta` per observation: the alarm
-//! comes after about `lambda / (r - delta)` observations.
+//! *Delay.* After a rise by `r > delta` standard deviations, `m_t` grows by `r - delta` per
+//! observation: the alarm comes after about `lambda / (r - delta)` observations.
 
 use crate::settings::DriftSettings;
 
 /// Losses are clipped to this many standard deviations from the mean.
 const CUT: f64 = 5.0;
 
-/// Lower bound of the standard deviation as a share of the mean, for losses that were (nearly) constant.
+/// Lower bound of the standard deviation as a share of the mean, for losses that were (nearly)
+/// constant.
 const DEVIATION_SHARE_MIN: f64 = 1e-3;
 
 /// Lower bound of the standard deviation, for a constant loss of 0.
@@ -34,8 +37,8 @@ const DEVIATION_MIN: f64 = 1e-9;
 /// A detected rise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rise {
-    /// Number of observations before the rise, from the start of the test up to the minimum of the cumulative sum,
-    /// which is Hinkley's estimate of the change point.
+    /// Number of observations before the rise, from the start of the test up to the minimum of the
+    /// cumulative sum, which is Hinkley's estimate of the change point.
     pub before: u64,
     /// Their mean loss.
     pub mean_before: f64,
@@ -72,8 +75,8 @@ impl PageHinkley {
 
     /// Adds a loss, which must be finite. Returns the rise if the alarm is raised.
     ///
-    /// After an alarm, every further loss for which the alarm condition holds returns a rise; start a new test once the
-    /// alarm was handled.
+    /// After an alarm, every further loss for which the alarm condition holds returns a rise; start
+    /// a new test once the alarm was handled.
     pub fn add(&mut self, loss: f64) -> Option<Rise> {
         let warm = self.count >= self.settings.warm_up;
         let loss = if warm { self.cut(loss) } else { loss };
@@ -138,8 +141,9 @@ impl PageHinkley {
     }
 }
 
-/// Mean number of independent, normally distributed losses between two false alarms:
-/// `(exp(2 delta b) - 2 delta b - 1) / (2 delta^2)` with `b = lambda + 1.166`; `(lambda + 1.166)^2` where `delta` is 0.
+/// Mean number of independent, normally distributed losses between two false alarms: `(exp(2 delta
+/// b) - 2 delta b - 1) / (2 delta^2)` with `b = lambda + 1.166`; `(lambda + 1.166)^2` where `delta`
+/// is 0.
 #[must_use]
 pub fn observations_between_false_alarms(settings: &DriftSettings) -> f64 {
     let boundary = settings.threshold + 1.166;
@@ -175,8 +179,8 @@ mod tests {
 
     #[test]
     fn a_stationary_stream_raises_no_alarm_in_a_million_observations() {
-        // Independent normal losses would take 3e10; the skewed ones here have a much shorter mean time, and still no
-        // alarm.
+        // Independent normal losses would take 3e10; the skewed ones here have a much shorter mean
+        // time, and still no alarm.
         for seed in 0..50 {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
             let (mut squared, mut logistic) =
@@ -209,8 +213,8 @@ mod tests {
             }
         }
         let measured = observations as f64 / alarms as f64;
-        // Some 1900 alarms: a standard error of 2.3 %. The mean is also estimated, and the equation is an
-        // approximation.
+        // Some 1900 alarms: a standard error of 2.3 %. The mean is also estimated, and the equation
+        // is an approximation.
         assert!((0.8..1.25).contains(&(measured / stated)), "stated {stated}, measured {measured}");
     }
 
@@ -243,8 +247,8 @@ mod tests {
             ..ProptestConfig::default()
         })]
 
-        /// After a rise, the alarm comes within the stated delay, estimates the change point, and is independent of the
-        /// unit.
+        /// After a rise, the alarm comes within the stated delay, estimates the change point, and
+        /// is independent of the unit.
         #[test]
         fn a_rise_is_found_in_bounded_time(
             seed in 0_u64..1_000_000,
@@ -258,9 +262,9 @@ mod tests {
             for _ in 0..stable {
                 prop_assert_eq!(test.add(squared_error(&mut random, unit)), None);
             }
-            // The mean of squared errors rises from u^2 to factor^2 u^2, with a standard deviation of sqrt(2) u^2
-            // before the rise. Clipping reduces the rise, and the running mean follows it: hence twice the ideal delay,
-            // and a margin.
+            // The mean of squared errors rises from u^2 to factor^2 u^2, with a standard deviation
+            // of sqrt(2) u^2 before the rise. Clipping reduces the rise, and the running mean
+            // follows it: hence twice the ideal delay, and a margin.
             let rise = (factor.powi(2) - 1.0) / 2.0_f64.sqrt();
             let delay = settings.threshold / (rise - settings.tolerance);
             let within = (2.0 * delay) as u64 + 100;
@@ -268,8 +272,8 @@ mod tests {
             let found = found.ok_or_else(|| TestCaseError::fail(format!("not within {within}")))?;
             prop_assert!(found.mean_after > found.mean_before);
             prop_assert!(found.statistic > settings.threshold);
-            // A random walk of drift -0.1 returns to its minimum within some hundreds of steps, rarely a thousand: the
-            // estimated change point may be too early by that much.
+            // A random walk of drift -0.1 returns to its minimum within some hundreds of steps,
+            // rarely a thousand: the estimated change point may be too early by that much.
             prop_assert!((stable.saturating_sub(2000)..stable + 100).contains(&found.before), "{found:?}");
         }
 

@@ -1,13 +1,15 @@
-//! Quality monitors: how well each model predicts the observations that it then learns from (Velox §2.4).
+//! Quality monitors: how well each model predicts the observations that it then learns from (Velox
+//! §2.4).
 //!
-//! Every observation is predicted before it is learnt (progressive validation; Blum, Kalai & Langford, COLT 1999), and
-//! the prediction is stored in its record. The losses of these predictions are aggregated per model and per user
-//! ([`users`]), in windows by count and by time ([`windows`]), separately for the validation pool of uniformly drawn
-//! rankings, as a curve over the model's lifetime ([`curve`]), and are tested for drift ([`drift`]).
+//! Every observation is predicted before it is learnt (progressive validation; Blum, Kalai &
+//! Langford, COLT 1999), and the prediction is stored in its record. The losses of these
+//! predictions are aggregated per model and per user ([`users`]), in windows by count and by time
+//! ([`windows`]), separately for the validation pool of uniformly drawn rankings, as a curve over
+//! the model's lifetime ([`curve`]), and are tested for drift ([`drift`]).
 //!
-//! The registry stores for every version the log position at which it began to serve and its *baseline*, the mean loss
-//! of its first observations. Everything else is derived from the log: at start it is rebuilt from the recorded
-//! predictions (`replay.rs`).
+//! The registry stores for every version the log position at which it began to serve and its
+//! *baseline*, the mean loss of its first observations. Everything else is derived from the log: at
+//! start it is rebuilt from the recorded predictions (`replay.rs`).
 
 mod baseline;
 pub mod curve;
@@ -70,7 +72,8 @@ impl Monitoring {
         self.by_model.lock().insert(record.id, Monitor::new(record));
     }
 
-    /// Monitors a model of the registry again, from the stored quality of its active version. Does not read its log.
+    /// Monitors a model of the registry again, from the stored quality of its active version. Does
+    /// not read its log.
     pub(crate) fn resume(&self, record: &ModelRecord) -> Result<(), StorageError> {
         let mut monitor = Monitor::new(record);
         if let Some(version_baseline) = self.kept(record.id, record.active)? {
@@ -80,7 +83,8 @@ impl Monitoring {
         Ok(())
     }
 
-    /// Reads the stored quality of a version. An unreadable document is discarded, since nothing else depends on it.
+    /// Reads the stored quality of a version. An unreadable document is discarded, since nothing
+    /// else depends on it.
     fn kept(&self, model: ModelId, version: VersionId) -> Result<Option<VersionBaseline>, StorageError> {
         match self.storage.registry().get::<VersionBaseline>(&baseline_key(model, version)?) {
             Err(error @ StorageError::Document { .. }) => {
@@ -130,11 +134,13 @@ impl Monitoring {
         Ok(())
     }
 
-    /// Processes loss events. `now` is the current time. If no event is queued behind these, the monitors have reached
-    /// the end of the log, and the position is advanced over corrections and dropped losses.
+    /// Processes loss events. `now` is the current time. If no event is queued behind these, the
+    /// monitors have reached the end of the log, and the position is advanced over corrections and
+    /// dropped losses.
     pub(crate) fn add(&self, events: &[LossEvent], now: Timestamp, behind: Behind) {
         let mut monitors = self.by_model.lock();
-        // An event is sent after its record is written, so the log is never behind, and often ahead.
+        // An event is sent after its record is written, so the log is never behind, and often
+        // ahead.
         let mut ends: HashMap<ModelId, u64> = HashMap::new();
         for event in events {
             let Some(monitor) = monitors.get_mut(&event.model) else { continue };
@@ -153,7 +159,8 @@ impl Monitoring {
                 label: event.label,
                 timestamp: event.timestamp,
                 pool: event.pool,
-                // Predictions that the previous version made during the switch do not count for this one.
+                // Predictions that the previous version made during the switch do not count for
+                // this one.
                 current: event.version == monitor.version,
                 armed: true,
                 place: Place { position, at: now },
@@ -167,8 +174,9 @@ impl Monitoring {
         }
     }
 
-    /// Adds to `batch`, the write that activates a version, the quality data with which it begins to serve. The result
-    /// is for [`Monitoring::serve`] after the write; `None` for an unknown model, or if the version is already active.
+    /// Adds to `batch`, the write that activates a version, the quality data with which it begins
+    /// to serve. The result is for [`Monitoring::serve`] after the write; `None` for an unknown
+    /// model, or if the version is already active.
     pub(crate) fn begin_version(
         &self,
         model: ModelId,
@@ -236,8 +244,8 @@ impl Monitoring {
         self.by_model.lock().remove(&model);
     }
 
-    /// Removes a user who was erased by the event of this epoch. Losses of earlier events may still be queued, and are
-    /// dropped on arrival.
+    /// Removes a user who was erased by the event of this epoch. Losses of earlier events may still
+    /// be queued, and are dropped on arrival.
     pub(crate) fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
         self.erased.add(stream, user, erased);
         for monitor in self.by_model.lock().values_mut().filter(|monitor| monitor.stream == *stream) {
@@ -277,7 +285,8 @@ impl Monitoring {
         self.by_model.lock().get(&model).map(|monitor| monitor.describe(now))
     }
 
-    /// Mean loss of one user's observations; `None` if the user is not among the most recently active users.
+    /// Mean loss of one user's observations; `None` if the user is not among the most recently
+    /// active users.
     #[must_use]
     pub fn user_loss(&self, model: ModelId, user: &UserId) -> Option<MeanLoss> {
         self.by_model.lock().get(&model)?.users.get(user)

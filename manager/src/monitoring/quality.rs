@@ -28,20 +28,22 @@ pub struct Quality {
     pub metric: Metric,
     /// The active version.
     pub version: VersionId,
-    /// Number of observations predicted by it since it last began to serve, as far as they are in memory.
+    /// Number of observations predicted by it since it last began to serve, as far as they are in
+    /// memory.
     pub observations: u64,
     /// The baseline loss; `None` until there are enough observations.
     pub baseline: Option<Baseline>,
     /// Number of observations in a baseline.
     pub baseline_observations: u64,
-    /// Window length and mean loss for each window by count, over the latest observations that this version predicted.
+    /// Window length and mean loss for each window by count, over the latest observations that this
+    /// version predicted.
     pub windows: Vec<(usize, MeanLoss)>,
     /// Mean loss of the observations with a timestamp within the last hour, under any version.
     pub hour: Option<MeanLoss>,
     /// The same for the last day.
     pub day: Option<MeanLoss>,
-    /// Mean loss on the validation pool: at most the latest [`crate::settings::WINDOW`] observations of uniformly
-    /// drawn rankings.
+    /// Mean loss on the validation pool: at most the latest [`crate::settings::WINDOW`]
+    /// observations of uniformly drawn rankings.
     pub pool: Option<MeanLoss>,
     /// Baseline loss on the validation pool.
     pub pool_baseline: Option<Baseline>,

@@ -14,11 +14,13 @@ pub(crate) struct Entry {
     pub(crate) record: Record,
 }
 
-/// The latest observations of a stream: about [`REPLAY_MAX`] at most, the same share of every partition.
+/// The latest observations of a stream: about [`REPLAY_MAX`] at most, the same share of every
+/// partition.
 ///
-/// The log orders records only within partitions. Partitions are merged by the timestamps of the records, keeping the
-/// order within each partition. If clients send timestamps that differ from the time of sending, the windows contain
-/// the right observations as a whole, but their order is approximate.
+/// The log orders records only within partitions. Partitions are merged by the timestamps of the
+/// records, keeping the order within each partition. If clients send timestamps that differ from
+/// the time of sending, the windows contain the right observations as a whole, but their order is
+/// approximate.
 pub(crate) fn tail(storage: &Storage, stream: &StreamName) -> Result<Vec<Entry>, StorageError> {
     let watermark = storage.log().watermark(stream);
     let records = watermark.records();

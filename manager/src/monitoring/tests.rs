@@ -23,8 +23,8 @@ fn record(config: ModelConfig) -> ModelRecord {
     ModelRecord { id: MODEL, config, created, active, newest: active, served: Vec::new(), guarding: None }
 }
 
-/// Observations a millisecond apart, from `first` on, whose predictions are off by at most `error`; every tenth belongs
-/// to the pool.
+/// Observations a millisecond apart, from `first` on, whose predictions are off by at most `error`;
+/// every tenth belongs to the pool.
 fn records(first: i64, count: i64, error: f32, random: &mut ChaCha8Rng) -> Vec<Record> {
     let facts = || {
         let id = DecisionId::new("d").unwrap();
@@ -111,7 +111,8 @@ fn an_alarm_survives_a_restart_until_the_next_training() {
     assert!((1510..1600).contains(&(rise.before + rise.after)), "the alarm comes soon: {rise:?}");
     assert_eq!(before.pool_observations, 200);
 
-    // Nothing was written to the registry since the version began to serve: everything is read from the log.
+    // Nothing was written to the registry since the version began to serve: everything is read from
+    // the log.
     let after = restarted(&storage);
     assert_eq!(after.rise, before.rise, "the same order gives identical results");
     assert_eq!((after.observations, after.pool_observations), (2000, 200));

@@ -1,9 +1,9 @@
 //! Prediction loss per user: running aggregates of a bounded set of users (Velox §2.4).
 //!
-//! Once the set is full, one in `ADMITS_ONE_IN` observations of untracked users adds its user to the set (sample and
-//! hold; Estan and Varghese, "New directions in traffic measurement and accounting", SIGCOMM 2002) and evicts the least
-//! recently active user. Frequent users are therefore tracked long enough to be compared, however many other users
-//! there are.
+//! Once the set is full, one in `ADMITS_ONE_IN` observations of untracked users adds its user to
+//! the set (sample and hold; Estan and Varghese, "New directions in traffic measurement and
+//! accounting", SIGCOMM 2002) and evicts the least recently active user. Frequent users are
+//! therefore tracked long enough to be compared, however many other users there are.
 
 use std::num::NonZeroUsize;
 
@@ -37,8 +37,8 @@ pub struct UserLoss {
 pub struct UsersLoss {
     /// Number of tracked users.
     pub tracked: usize,
-    /// Number of tracked users with at least [`USER_OBSERVATIONS_MIN`] observations; the other fields describe these
-    /// users.
+    /// Number of tracked users with at least [`USER_OBSERVATIONS_MIN`] observations; the other
+    /// fields describe these users.
     pub compared: usize,
     /// Median of their mean losses.
     pub median: Option<f64>,
@@ -143,7 +143,8 @@ mod tests {
         assert!(users.get(&user(7)).is_none(), "inactive users are evicted");
         assert!(users.get(&user(50)).is_some(), "active users stay");
 
-        // More users than the capacity, all active in turn: some are tracked long enough to be compared.
+        // More users than the capacity, all active in turn: some are tracked long enough to be
+        // compared.
         let mut crowded = Users::default();
         for round in 0..40 * USERS_MAX * 2 {
             crowded.add(&user(round % (USERS_MAX * 2)), 1.0);

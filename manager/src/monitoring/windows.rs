@@ -47,12 +47,13 @@ impl Latest {
         if self.losses.len() == self.capacity {
             self.losses.pop_front();
         }
-        // Squared labels reach 1e12, which fits f32; a mean of thousands needs no more digits of each.
+        // Squared labels reach 1e12, which fits f32; a mean of thousands needs no more digits of
+        // each.
         self.losses.push_back(loss as f32);
     }
 
-    /// Mean of the latest `last` losses, or of all if there are fewer. Summed on every call, so that no rounding error
-    /// accumulates.
+    /// Mean of the latest `last` losses, or of all if there are fewer. Summed on every call, so
+    /// that no rounding error accumulates.
     pub(crate) fn mean(&self, last: usize) -> Option<MeanLoss> {
         let skipped = self.losses.len().saturating_sub(last);
         let mut running = Running::default();
@@ -69,7 +70,8 @@ impl Latest {
 #[derive(Debug, Clone)]
 pub(crate) struct Lately {
     slot_ms: i64,
-    /// The slot with absolute number `n` is stored at `n` modulo their number; an entry with another number is empty.
+    /// The slot with absolute number `n` is stored at `n` modulo their number; an entry with
+    /// another number is empty.
     slots: Vec<(i64, Running)>,
 }
 
@@ -79,8 +81,8 @@ impl Lately {
         Self { slot_ms, slots: vec![(i64::MIN, Running::default()); slots] }
     }
 
-    /// Adds the loss of an observation at time `at`. A time in the future counts as `now`; a time before the window is
-    /// ignored.
+    /// Adds the loss of an observation at time `at`. A time in the future counts as `now`; a time
+    /// before the window is ignored.
     pub(crate) fn add(&mut self, at: Timestamp, now: Timestamp, loss: f64) {
         let slot = at.0.min(now.0).div_euclid(self.slot_ms);
         if !self.covers(slot, now) {

@@ -1,8 +1,8 @@
 //! Off-policy evaluation of a policy on a model's own decisions.
 //!
-//! Decisions whose candidates were recorded in full are replayed with the scores and standard errors of their time, and
-//! the rewards attributed to them are read from the observation log. The estimators are those of
-//! [`celeris_bandits::ope`].
+//! Decisions whose candidates were recorded in full are replayed with the scores and standard
+//! errors of their time, and the rewards attributed to them are read from the observation log. The
+//! estimators are those of [`celeris_bandits::ope`].
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -40,8 +40,8 @@ pub struct EvaluationRequest {
     pub to: Option<Timestamp>,
     /// Maximum number of decisions; a random sample is used if there are more.
     pub decisions_max: usize,
-    /// Value of a shown slot without a reward. The default is the label of the model's default reward; if the model has
-    /// none, decisions with such a slot are skipped.
+    /// Value of a shown slot without a reward. The default is the label of the model's default
+    /// reward; if the model has none, decisions with such a slot are skipped.
     pub missing_reward: Option<f64>,
     /// Settings of the estimators; the seed is also used for the sample and the reward model.
     pub settings: OpeSettings,
@@ -61,9 +61,11 @@ pub struct EvaluationReport {
     pub slots: usize,
     /// Slots of the used decisions with a reward.
     pub rewarded: usize,
-    /// Share of the replayable decisions with a reward for any slot; `None` if no decision could be replayed.
+    /// Share of the replayable decisions with a reward for any slot; `None` if no decision could be
+    /// replayed.
     pub rewarded_share: Option<f64>,
-    /// Value that was used for slots without a reward; `None` if decisions with such a slot are skipped.
+    /// Value that was used for slots without a reward; `None` if decisions with such a slot are
+    /// skipped.
     pub missing_reward: Option<f64>,
     /// Number of skipped decisions, by reason.
     pub skipped: Skipped,
@@ -89,8 +91,8 @@ pub struct Skipped {
     pub history_amended: u64,
     /// The version that computed the scores was pruned.
     pub version_pruned: u64,
-    /// The replay differs from the record: the data of a candidate or the weights of an ensemble have changed, or
-    /// boosts or diversity of the request affected the order.
+    /// The replay differs from the record: the data of a candidate or the weights of an ensemble
+    /// have changed, or boosts or diversity of the request affected the order.
     pub inputs_changed: u64,
 }
 
@@ -114,12 +116,13 @@ impl PolicyEvaluation {
         Self { storage, predictor, registry, versions, evaluating: Mutex::default() }
     }
 
-    /// Estimates the reward that `policy` would have earned in place of the logging policies. Reads decisions and
-    /// histories from disk. A node runs one evaluation at a time. Blocks the thread until the deadline at most, plus
-    /// the time of one decision.
+    /// Estimates the reward that `policy` would have earned in place of the logging policies. Reads
+    /// decisions and histories from disk. A node runs one evaluation at a time. Blocks the thread
+    /// until the deadline at most, plus the time of one decision.
     ///
     /// # Errors
-    /// `UnknownModel`, `EvaluatingPolicy` while another evaluation is running, `Predictor` or `Storage`.
+    /// `UnknownModel`, `EvaluatingPolicy` while another evaluation is running, `Predictor` or
+    /// `Storage`.
     pub fn evaluate(&self, request: &EvaluationRequest) -> Result<EvaluationReport, ManagerError> {
         let _evaluating = self.evaluating.try_lock().ok_or(ManagerError::EvaluatingPolicy)?;
         let record = self.registry.model(&request.model)?;
@@ -160,8 +163,8 @@ impl PolicyEvaluation {
         })?
     }
 
-    /// Returns the decisions in the time range that are usable according to their records, in random order, and the
-    /// total number of decisions.
+    /// Returns the decisions in the time range that are usable according to their records, in
+    /// random order, and the total number of decisions.
     fn sample(
         &self,
         (request, model): (&EvaluationRequest, ModelId),
@@ -188,8 +191,8 @@ impl PolicyEvaluation {
                 skipped.reward_may_come += 1;
             } else {
                 usable += 1;
-                // Reservoir sampling: every usable decision is in the sample with the same probability (Vitter 1985,
-                // algorithm R).
+                // Reservoir sampling: every usable decision is in the sample with the same
+                // probability (Vitter 1985, algorithm R).
                 if sample.len() < request.decisions_max {
                     sample.push(decision);
                 } else {
@@ -242,9 +245,9 @@ impl Evaluator<'_> {
                     WhyNot::CandidatesNotKept => skipped.candidates_not_kept += 1,
                     WhyNot::HistoryAmended => skipped.history_amended += 1,
                     WhyNot::VersionPruned => skipped.version_pruned += 1,
-                    // An unknown policy has propensities, but its record was written by another program. Where several
-                    // models answered together, their weights have changed since. Boosts and diversity of a request are
-                    // not recorded.
+                    // An unknown policy has propensities, but its record was written by another
+                    // program. Where several models answered together, their weights have changed
+                    // since. Boosts and diversity of a request are not recorded.
                     WhyNot::UnknownPolicy | WhyNot::SeveralAnswered | WhyNot::Arranged => skipped.inputs_changed += 1,
                 }
                 return Ok(());
@@ -262,7 +265,8 @@ impl Evaluator<'_> {
             skipped.reward_missing += 1;
             return Ok(());
         };
-        // For the logging policy itself the recorded propensity is used: a second estimate would only add noise.
+        // For the logging policy itself the recorded propensity is used: a second estimate would
+        // only add noise.
         let is_own =
             replay.policy == self.request.policy && replay.pool_share.is_none_or(|share| f64::from(share) == 0.0);
         let candidates = replay.candidates(&version);
@@ -324,7 +328,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// Indexes of the shown items among the candidates; `None` if the replay differs from the record for any candidate.
+/// Indexes of the shown items among the candidates; `None` if the replay differs from the record
+/// for any candidate.
 fn shown(decision: &Decision, replay: &DecisionReplay) -> Option<Vec<usize>> {
     if !replay.is_of(decision) {
         return None;
@@ -336,7 +341,8 @@ fn shown(decision: &Decision, replay: &DecisionReplay) -> Option<Vec<usize>> {
     decision.shown.iter().map(place).collect()
 }
 
-/// Number of features of the reward model apart from the position: the score and its standard error at that time.
+/// Number of features of the reward model apart from the position: the score and its standard error
+/// at that time.
 const FEATURES: usize = 2;
 
 struct ReplayedSlot {

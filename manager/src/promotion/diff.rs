@@ -51,8 +51,8 @@ pub struct Moved {
     pub items: usize,
     /// Share of the ten best items that both versions have in common.
     pub overlap_at_10: f64,
-    /// Kendall's tau of the scores: 1 for equal rankings, -1 for reversed ones. Pairs that are tied in one ranking
-    /// count as neither concordant nor discordant.
+    /// Kendall's tau of the scores: 1 for equal rankings, -1 for reversed ones. Pairs that are tied
+    /// in one ranking count as neither concordant nor discordant.
     pub kendall_tau: f64,
 }
 
@@ -65,20 +65,20 @@ pub struct VersionDiff {
     pub removed: ItemsOnlyIn,
     /// Metric of the losses.
     pub measure: Metric,
-    /// Comparison with `to` as the candidate and `from` as the incumbent, on the newest observations, on which one of
-    /// them may have been trained.
+    /// Comparison with `to` as the candidate and `from` as the incumbent, on the newest
+    /// observations, on which one of them may have been trained.
     pub loss: Option<Comparison>,
     /// Difference of the rankings; `None` if there are no users or items.
     pub rankings: Option<Moved>,
 }
 
 impl Promotion {
-    /// Compares version `to` with version `from`. Reads both from disk and replays some users under both. A node runs
-    /// one comparison at a time.
+    /// Compares version `to` with version `from`. Reads both from disk and replays some users under
+    /// both. A node runs one comparison at a time.
     ///
     /// # Errors
-    /// `Comparing` while another comparison is running, `UnknownModel`, `UnknownVersion`, `Features` if one is damaged,
-    /// `Predictor` or `Storage`.
+    /// `Comparing` while another comparison is running, `UnknownModel`, `UnknownVersion`,
+    /// `Features` if one is damaged, `Predictor` or `Storage`.
     pub fn diff(&self, model: &ModelName, from: VersionId, to: VersionId) -> Result<VersionDiff, ManagerError> {
         let _comparing = self.comparing.try_lock().ok_or(ManagerError::Comparing)?;
         let record = self.registry.model(model)?;
@@ -139,8 +139,8 @@ fn overlap(a: &[f32], b: &[f32]) -> f64 {
     a.intersection(&b).count() as f64 / a.len().max(1) as f64
 }
 
-/// Kendall's tau of two score lists of the same items: concordant minus discordant pairs, divided by all pairs
-/// (Kendall 1938, tau-a). O(n^2).
+/// Kendall's tau of two score lists of the same items: concordant minus discordant pairs, divided
+/// by all pairs (Kendall 1938, tau-a). O(n^2).
 fn kendall_tau(a: &[f32], b: &[f32]) -> f64 {
     let pairs = a.len() * a.len().saturating_sub(1) / 2;
     let mut agreeing = 0_i64;

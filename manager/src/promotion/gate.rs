@@ -1,17 +1,20 @@
-//! The gate: compares a candidate with the active version on observations that neither was trained on.
+//! The gate: compares a candidate with the active version on observations that neither was trained
+//! on.
 //!
-//! A training leaves out the *holdout*: a random half of the records of the newest part of the log, so that recent
-//! records are used both for training and for evaluation, even after a drift of tastes. The draw depends only on a
-//! record's position, so the trainings of the incumbent and the candidate leave out the same records. A holdout never
-//! begins before that of the active version: if the share is raised, records that the incumbent was trained on are
-//! excluded. Candidate and incumbent both replay the history of every user with observations in the holdout, and
-//! predict each observation from the posterior before it, then learn from it (progressive validation; Blum, Kalai &
-//! Langford 1999). The part of the holdout that belongs to the validation pool, whose items no model selected, is also
-//! evaluated separately.
+//! A training leaves out the *holdout*: a random half of the records of the newest part of the log,
+//! so that recent records are used both for training and for evaluation, even after a drift of
+//! tastes. The draw depends only on a record's position, so the trainings of the incumbent and the
+//! candidate leave out the same records. A holdout never begins before that of the active version:
+//! if the share is raised, records that the incumbent was trained on are excluded. Candidate and
+//! incumbent both replay the history of every user with observations in the holdout, and predict
+//! each observation from the posterior before it, then learn from it (progressive validation; Blum,
+//! Kalai & Langford 1999). The part of the holdout that belongs to the validation pool, whose items
+//! no model selected, is also evaluated separately.
 //!
-//! The candidate is refused if it misses the margin by more than one standard error of the difference. The difference
-//! is taken per observation, so observations that are hard for both versions cancel out. Its standard error counts a
-//! user's observations as one draw, since they are correlated.
+//! The candidate is refused if it misses the margin by more than one standard error of the
+//! difference. The difference is taken per observation, so observations that are hard for both
+//! versions cancel out. Its standard error counts a user's observations as one draw, since they are
+//! correlated.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +47,8 @@ const RANKED_AMONG: usize = 100;
 /// Seed of the draw of these items.
 const RANKED_SEED: u64 = 4;
 
-/// Loss of a replayed prediction; `None` if undefined, such as for implicit feedback without preference.
+/// Loss of a replayed prediction; `None` if undefined, such as for implicit feedback without
+/// preference.
 fn loss_of(loss: Loss, replayed: &Replayed) -> Option<f64> {
     match loss {
         Loss::Squared | Loss::Logistic => {
@@ -62,8 +66,8 @@ pub(super) struct HoldoutLosses {
 }
 
 impl Promotion {
-    /// Losses of both versions on a holdout. Histories are processed one user at a time, so memory is bounded by the
-    /// largest history.
+    /// Losses of both versions on a holdout. Histories are processed one user at a time, so memory
+    /// is bounded by the largest history.
     pub(super) fn compare_on(
         &self,
         config: &ModelConfig,
@@ -219,8 +223,8 @@ mod tests {
         let pairs = |candidate: f64, incumbent: f64| -> Vec<(f64, f64)> {
             (0..100).map(|index| (candidate + f64::from(index % 2), incumbent + f64::from(index % 2))).collect()
         };
-        // Equal differences have no standard error, so the margin alone decides. Mean squared errors of 1 and 4 are
-        // RMSEs of 1 and 2.
+        // Equal differences have no standard error, so the margin alone decides. Mean squared
+        // errors of 1 and 4 are RMSEs of 1 and 2.
         assert_eq!(verdict_of(&pairs(0.5, 3.5), 0.49), Verdict::Passed);
         assert_eq!(verdict_of(&pairs(0.5, 3.5), 0.51), Verdict::Refused);
         assert_eq!(verdict_of(&pairs(3.5, 3.5), 0.0), Verdict::Passed);

@@ -1,10 +1,11 @@
-//! The guard after a switch of versions: the previous version keeps predicting in shadow mode, and the model rolls back
-//! automatically if the new version is worse on live traffic.
+//! The guard after a switch of versions: the previous version keeps predicting in shadow mode, and
+//! the model rolls back automatically if the new version is worse on live traffic.
 //!
-//! Both versions predict the same observations from the state that each would have had, so a drift of tastes, which
-//! affects both, does not cause a rollback. The shadow predictions run outside the request path, on a dedicated thread
-//! with a bounded queue; samples that do not fit are left out of the comparison. The shadow mode before a switch
-//! (`shadow.rs`) works likewise with the roles exchanged.
+//! Both versions predict the same observations from the state that each would have had, so a drift
+//! of tastes, which affects both, does not cause a rollback. The shadow predictions run outside the
+//! request path, on a dedicated thread with a bounded queue; samples that do not fit are left out
+//! of the comparison. The shadow mode before a switch (`shadow.rs`) works likewise with the roles
+//! exchanged.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
@@ -23,15 +24,15 @@ use crate::registry::{Actor, Guarding, ModelRecord, model_key};
 use crate::settings::GuardConfig;
 use crate::settings::guard::OBSERVATIONS_MIN;
 
-/// Before the end of a guard, fewer observations than this decide nothing: repeated tests on few observations have many
-/// false positives.
+/// Before the end of a guard, fewer observations than this decide nothing: repeated tests on few
+/// observations have many false positives.
 const EARLY_OBSERVATIONS_MIN: u64 = 50;
 
 /// Number of observations between two checks of the comparison.
 const LOOK_EVERY: u64 = 10;
 
-/// Number of standard errors by which a version must miss the margin to be rolled back: the comparison is checked many
-/// times, and each check may be a false positive.
+/// Number of standard errors by which a version must miss the margin to be rolled back: the
+/// comparison is checked many times, and each check may be a false positive.
 const ERRORS_BEYOND: f64 = 3.0;
 
 /// The guard of a switch of this model to `version`, if one is configured.
@@ -51,7 +52,8 @@ fn remaining(guarding: &Guarding, config: &GuardConfig) -> Duration {
 /// Current figures of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GuardStatus {
-    /// The active version is the candidate, the previous one the incumbent; `None` before the first observation.
+    /// The active version is the candidate, the previous one the incumbent; `None` before the first
+    /// observation.
     pub comparison: Option<Comparison>,
 }
 
@@ -193,7 +195,8 @@ impl Guard {
         }
     }
 
-    /// Returns `Worse` if at least `observations_min` observations show that the new version misses the margin.
+    /// Returns `Worse` if at least `observations_min` observations show that the new version misses
+    /// the margin.
     fn verdict(&self, paired: &Paired, observations_min: u64) -> Option<Outcome> {
         let config = &self.record.config;
         verdict(paired.comparison(Metric::of(config.loss))?, config.guard.margin, observations_min)

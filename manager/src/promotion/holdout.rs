@@ -1,9 +1,9 @@
 //! The holdout: records that a training leaves out, on which its version is evaluated.
 //!
-//! Half of the records of the newest part of the log are drawn by a hash of their position: every later training of the
-//! same log leaves out the same records, as long as no holdout begins before an earlier one. Hence the rule of
-//! [`Holdout::of`]: whatever the configured share, a holdout begins after the part of the log that the active version
-//! was fully trained on.
+//! Half of the records of the newest part of the log are drawn by a hash of their position: every
+//! later training of the same log leaves out the same records, as long as no holdout begins before
+//! an earlier one. Hence the rule of [`Holdout::of`]: whatever the configured share, a holdout
+//! begins after the part of the log that the active version was fully trained on.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,7 +16,8 @@ use rand_chacha::ChaCha8Rng;
 use crate::error::ManagerError;
 use crate::settings::ModelConfig;
 
-/// Largest holdout, in records: enough to measure differences of 0.1 %, and evaluated within seconds.
+/// Largest holdout, in records: enough to measure differences of 0.1 %, and evaluated within
+/// seconds.
 pub const HOLDOUT_RECORDS_MAX: u64 = 20_000;
 
 /// A small log's holdout exceeds the configured share, up to this number of records.
@@ -36,8 +37,9 @@ pub(crate) struct Holdout {
 }
 
 impl Holdout {
-    /// The holdout of a log that ends at `to`: drawn from the newest records of each partition, in proportion to its
-    /// size, except those up to `trained`, on which the active version was fully trained.
+    /// The holdout of a log that ends at `to`: drawn from the newest records of each partition, in
+    /// proportion to its size, except those up to `trained`, on which the active version was fully
+    /// trained.
     pub(crate) fn of(to: Watermark, share: f64, trained: &Watermark) -> Self {
         let records = to.records();
         let wanted = (records as f64 * share).round() as u64;
@@ -59,8 +61,8 @@ impl Holdout {
         Self { from, to }.beginning_behind(trained)
     }
 
-    /// Removes the records up to `trained`. No training up to the end of the holdout has read the remaining ones:
-    /// whether a record is drawn depends only on its position.
+    /// Removes the records up to `trained`. No training up to the end of the holdout has read the
+    /// remaining ones: whether a record is drawn depends only on its position.
     pub(crate) fn beginning_behind(mut self, trained: &Watermark) -> Self {
         for partition in Partition::all() {
             self.from.set(partition, self.from.get(partition).max(trained.get(partition)));
@@ -86,14 +88,15 @@ impl Holdout {
             })?;
         }
         let mut users: Vec<UserId> = users.into_keys().collect();
-        // Shuffled, so that an evaluation that reaches its time limit has covered a random sample of users.
+        // Shuffled, so that an evaluation that reaches its time limit has covered a random sample
+        // of users.
         rand::seq::SliceRandom::shuffle(&mut users[..], &mut ChaCha8Rng::seed_from_u64(ORDER_SEED));
         Ok(users)
     }
 }
 
-/// Whether the record at this position is held out while it is new, which is true for half of them: one bit of
-/// SplitMix64 (Steele, Lea & Flood 2014).
+/// Whether the record at this position is held out while it is new, which is true for half of them:
+/// one bit of SplitMix64 (Steele, Lea & Flood 2014).
 fn is_drawn(partition: Partition, Sequence(sequence): Sequence) -> bool {
     let mut bits = (sequence + (u64::from(partition.index()) << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -141,8 +144,8 @@ mod tests {
         }
     }
 
-    /// The records that a version was trained on: the log without the holdout of its training, and those of the version
-    /// before.
+    /// The records that a version was trained on: the log without the holdout of its training, and
+    /// those of the version before.
     #[derive(Clone, Default)]
     struct Version {
         read: HashSet<(u8, u64)>,
@@ -150,8 +153,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any growth of the log, changes of the share, cold or warm trainings and any active version: no record of
-        /// a holdout was used to train the active version or the candidate.
+        /// For any growth of the log, changes of the share, cold or warm trainings and any active
+        /// version: no record of a holdout was used to train the active version or the candidate.
         #[test]
         fn no_holdout_contains_records_that_either_version_was_trained_on(
             steps in prop::collection::vec(

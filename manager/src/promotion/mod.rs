@@ -1,8 +1,10 @@
-//! Promotion of versions: the gate before a switch, shadow mode, the switch itself, and the guard after it.
+//! Promotion of versions: the gate before a switch, shadow mode, the switch itself, and the guard
+//! after it.
 //!
-//! A candidate is compared with the active version on held-out records (`gate.rs`), then optionally on live traffic
-//! (`shadow.rs`). A switch of versions is one atomic write followed by a pointer swap in the predictor (`switch.rs`).
-//! After it, the guard compares the new version with the previous one and rolls back (`guard.rs`).
+//! A candidate is compared with the active version on held-out records (`gate.rs`), then optionally
+//! on live traffic (`shadow.rs`). A switch of versions is one atomic write followed by a pointer
+//! swap in the predictor (`switch.rs`). After it, the guard compares the new version with the
+//! previous one and rolls back (`guard.rs`).
 
 mod diff;
 mod gate;

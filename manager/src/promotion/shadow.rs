@@ -59,8 +59,9 @@ pub(super) fn next(queue: &Receiver<ShadowSample>) -> Result<Option<ShadowSample
 }
 
 impl Promotion {
-    /// Runs a candidate in shadow mode on live traffic for the configured time and adds the comparison to its report.
-    /// Returns whether the candidate may serve. `progress` receives the share of the time that has passed.
+    /// Runs a candidate in shadow mode on live traffic for the configured time and adds the
+    /// comparison to its report. Returns whether the candidate may serve. `progress` receives the
+    /// share of the time that has passed.
     ///
     /// # Errors
     /// `Predictor` or `Storage`.

@@ -1,8 +1,9 @@
 //! Activation of versions and rollback, always with warm caches.
 //!
-//! A switch first computes the hot users, features and predictions under the new version, on a thread of low priority
-//! and within a time limit. Then one atomic write activates it in the registry together with the event, and a pointer
-//! is swapped. Switches of a node are serialised, so only one is prepared at a time.
+//! A switch first computes the hot users, features and predictions under the new version, on a
+//! thread of low priority and within a time limit. Then one atomic write activates it in the
+//! registry together with the event, and a pointer is swapped. Switches of a node are serialised,
+//! so only one is prepared at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,8 +29,9 @@ struct Reason {
 }
 
 impl Promotion {
-    /// Activates a version. Online learning is kept: user states are rebuilt under the version from the log, those of
-    /// the most recently active users before the switch. Ends a guard in progress.
+    /// Activates a version. Online learning is kept: user states are rebuilt under the version from
+    /// the log, those of the most recently active users before the switch. Ends a guard in
+    /// progress.
     ///
     /// Blocks during the preparation, for slightly more than twenty seconds at most.
     ///
@@ -75,7 +77,8 @@ impl Promotion {
         self.roll_back_from(model, None, (Actor::Operator, "on request".to_owned()))
     }
 
-    /// Rolls back from the active version of the record `from`, or from any active version if `None`.
+    /// Rolls back from the active version of the record `from`, or from any active version if
+    /// `None`.
     pub(super) fn roll_back_from(
         &self,
         model: &ModelName,
@@ -100,8 +103,8 @@ impl Promotion {
         self.switch(&record, || self.registry.load(&record, version), going_back, reason)
     }
 
-    /// Loads a version, warms the caches for it at low priority, and activates it in the registry and in the predictor.
-    /// `change` is applied to the current record of the model.
+    /// Loads a version, warms the caches for it at low priority, and activates it in the registry
+    /// and in the predictor. `change` is applied to the current record of the model.
     ///
     /// The caller guarantees that it holds `switching`.
     fn switch(

@@ -1,8 +1,10 @@
-//! Life-cycle events: an append-only audit log per model, with the actor and the reason of each event.
+//! Life-cycle events: an append-only audit log per model, with the actor and the reason of each
+//! event.
 //!
-//! An event is written to the registry, where possible in the same atomic write as the change that it describes
-//! ([`AuditLog::commit`]), so that neither exists without the other. The newest [`EVENTS_MAX`] events of a model
-//! are kept; every page reports how many older ones were dropped. The events of a model are deleted with the model.
+//! An event is written to the registry, where possible in the same atomic write as the change that
+//! it describes ([`AuditLog::commit`]), so that neither exists without the other. The newest
+//! [`EVENTS_MAX`] events of a model are kept; every page reports how many older ones were dropped.
+//! The events of a model are deleted with the model.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
@@ -148,7 +150,8 @@ pub struct EventPage {
     pub next: Option<u64>,
 }
 
-/// Numbers of the events of a model that are in the registry: from `first` up to, but not including, `end`.
+/// Numbers of the events of a model that are in the registry: from `first` up to, but not
+/// including, `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     first: u64,
@@ -211,8 +214,9 @@ impl AuditLog {
         }
     }
 
-    /// Commits all changes of a batch together with their events in one atomic write. Each event gets the detail
-    /// `observations`, the number of records in the log of the model's stream at that time.
+    /// Commits all changes of a batch together with their events in one atomic write. Each event
+    /// gets the detail `observations`, the number of records in the log of the model's stream at
+    /// that time.
     ///
     /// # Errors
     /// Nothing is changed or recorded then.

@@ -1,7 +1,8 @@
-//! Deletion of models and selections: first from the registry, in one write, then all data keyed by their id.
+//! Deletion of models and selections: first from the registry, in one write, then all data keyed by
+//! their id.
 //!
-//! Damaged models can be deleted too: the keys of the documents name them, and the id is read from the document or from
-//! the name of the versions folder.
+//! Damaged models can be deleted too: the keys of the documents name them, and the id is read from
+//! the document or from the name of the versions folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,8 @@ use super::{Registry, versions_dir};
 use crate::directories::remove_dir;
 use crate::error::ManagerError;
 
-/// The part of the document of a model or selection that is needed to delete it; it may be the only readable part.
+/// The part of the document of a model or selection that is needed to delete it; it may be the only
+/// readable part.
 #[derive(Deserialize)]
 struct Identity {
     id: ModelId,
@@ -39,11 +41,13 @@ pub fn names_by_id(storage: &Storage) -> Result<BTreeMap<ModelId, ModelName>, St
 }
 
 impl Registry {
-    /// Deletes the documents of a model, in service or not, and stops serving it. The observations of its stream stay:
-    /// other models may learn from them, and a model created later on the stream starts from them. `also` adds the
-    /// deletion of what other components have in the registry to the write.
+    /// Deletes the documents of a model, in service or not, and stops serving it. The observations
+    /// of its stream stay: other models may learn from them, and a model created later on the
+    /// stream starts from them. `also` adds the deletion of what other components have in the
+    /// registry to the write.
     ///
-    /// Returns the id under which the model's other data is left, for [`Registry::finish_deletion`].
+    /// Returns the id under which the model's other data is left, for
+    /// [`Registry::finish_deletion`].
     ///
     /// # Errors
     /// `UnknownModel`, `IsArm` or `Storage`.
@@ -76,8 +80,8 @@ impl Registry {
         Ok(id)
     }
 
-    /// Removes the remaining data of a model or selection that the registry no longer names. A new model of the same
-    /// name does not see it, since all data is keyed by id.
+    /// Removes the remaining data of a model or selection that the registry no longer names. A new
+    /// model of the same name does not see it, since all data is keyed by id.
     pub(crate) fn finish_deletion(&self, (model, id): (&ModelName, ModelId)) -> Result<(), ManagerError> {
         self.storage.delete_model(id)?;
         remove_dir(&versions_dir(&self.storage, (model, id)))?;
@@ -99,8 +103,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the id of a model, or `None` if neither its document nor a folder contains it; the data keyed by the id
-    /// is then left behind, unreachable.
+    /// Returns the id of a model, or `None` if neither its document nor a folder contains it; the
+    /// data keyed by the id is then left behind, unreachable.
     pub(super) fn identity_of_model(&self, model: &ModelName) -> Result<Option<ModelId>, ManagerError> {
         let read = self.identity_in(&model_key(model)?)?;
         // A damaged document may contain the id of another model.
@@ -122,7 +126,8 @@ impl Registry {
         Ok(newest)
     }
 
-    /// Returns the id of a selection, or `None` if its document does not contain one or contains that of a model.
+    /// Returns the id of a selection, or `None` if its document does not contain one or contains
+    /// that of a model.
     pub(super) fn identity_of_selection(&self, name: &ModelName) -> Result<Option<ModelId>, ManagerError> {
         let read = self.identity_in(&selection_key(name)?)?;
         let owners = names_by_id(&self.storage)?;

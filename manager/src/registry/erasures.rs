@@ -1,11 +1,12 @@
 //! Finds the versions that were trained on the data of an erased user.
 //!
-//! Erasure deletes a user's state at once, but the shared parameters of a version were trained on the log as it was
-//! then. A version was trained on an erased user if its training read the log at a position after the user's first
-//! event and before the erasure. A later cold training reads the log without the user's events, so its version is
-//! clean. A warm training also reuses the factors of the latest cold training before it (`celeris_retrain::refresh`),
-//! so its version is affected if either of the two trainings read the user's data. A training therefore starts cold if
-//! those factors were trained on an erased user, and the first training after an erasure is clean.
+//! Erasure deletes a user's state at once, but the shared parameters of a version were trained on
+//! the log as it was then. A version was trained on an erased user if its training read the log at
+//! a position after the user's first event and before the erasure. A later cold training reads the
+//! log without the user's events, so its version is clean. A warm training also reuses the factors
+//! of the latest cold training before it (`celeris_retrain::refresh`), so its version is affected
+//! if either of the two trainings read the user's data. A training therefore starts cold if those
+//! factors were trained on an erased user, and the first training after an erasure is clean.
 
 use celeris_model::{ModelName, Partition, Sequence, StreamName, VersionId};
 use celeris_storage::{Erasure, Watermark};
@@ -46,7 +47,8 @@ pub fn trained_on_erased(watermark: &Watermark, erased: ErasedSpan) -> bool {
     read_up_to >= erased.first && read_up_to < erased.at
 }
 
-/// Number of these erased users that a version was trained on; 0 if it was never trained on the log.
+/// Number of these erased users that a version was trained on; 0 if it was never trained on the
+/// log.
 #[must_use]
 pub fn erased_users(version: &VersionRecord, erasures: &[ErasedSpan]) -> usize {
     let Some(watermark) = &version.watermark else { return 0 };
@@ -71,8 +73,9 @@ fn begins_with(version: &VersionRecord, erased: ErasedSpan) -> bool {
 }
 
 impl Registry {
-    /// The versions that were trained on an erased user, of all models on the stream, in service or not; ordered by
-    /// model, then oldest first. Versions that cannot be read are included, since they may be affected.
+    /// The versions that were trained on an erased user, of all models on the stream, in service or
+    /// not; ordered by model, then oldest first. Versions that cannot be read are included, since
+    /// they may be affected.
     ///
     /// # Errors
     /// `Storage`.

@@ -26,8 +26,8 @@ pub struct GateReport {
     pub why: String,
     /// The active version at that time.
     pub incumbent: VersionId,
-    /// Metric of the losses on the holdout and on the pool: `rmse`, `log_loss`, or `rank`, the share of random items
-    /// that rank above the observed one.
+    /// Metric of the losses on the holdout and on the pool: `rmse`, `log_loss`, or `rank`, the
+    /// share of random items that rank above the observed one.
     pub measure: Metric,
     /// The required margin.
     pub margin: f64,

@@ -1,5 +1,5 @@
-//! Registration of versions trained by an external batch job: they are copied into the store and registered, not
-//! activated.
+//! Registration of versions trained by an external batch job: they are copied into the store and
+//! registered, not activated.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,8 +30,8 @@ struct Listed {
 }
 
 impl VersionStore {
-    /// Copies a version directory (`docs/rfcs/001-version-directory.md`), checks it completely, and registers it as the
-    /// model's newest version. The active version is unchanged.
+    /// Copies a version directory (`docs/rfcs/001-version-directory.md`), checks it completely, and
+    /// registers it as the model's newest version. The active version is unchanged.
     ///
     /// `path` must be inside the configured import folder; a relative path is resolved against it.
     ///
@@ -55,8 +55,8 @@ impl VersionStore {
         Ok(registered)
     }
 
-    /// The canonical form of `path`, which must be inside the import folder: a client can have the node read no other
-    /// directory.
+    /// The canonical form of `path`, which must be inside the import folder: a client can have the
+    /// node read no other directory.
     fn importable(&self, path: &Path) -> Result<PathBuf, String> {
         let Some(import_dir) = &self.import_dir else {
             return Err("this node registers no versions; name a folder for them as import_dir in the section \
@@ -111,8 +111,8 @@ impl VersionStore {
     }
 }
 
-/// The files of a version directory and their sizes: the manifest and the files it lists. Links are rejected, since
-/// they could point anywhere.
+/// The files of a version directory and their sizes: the manifest and the files it lists. Links are
+/// rejected, since they could point anywhere.
 fn version_files(dir: &Path) -> Result<Vec<(PathBuf, u64)>, String> {
     let manifest = plain_file(dir, MANIFEST_FILE)
         .map_err(|problem| format!("{problem}; without {MANIFEST_FILE} the directory is not a finished version"))?;

@@ -1,8 +1,9 @@
-//! The registry: documents of models, versions and selections, their audit log, and the directories of versions.
+//! The registry: documents of models, versions and selections, their audit log, and the directories
+//! of versions.
 //!
-//! The registry in storage is authoritative: a version exists once the registry names it. Every change is one atomic
-//! write, with its events in the audit log. A change locks the registry (`lock_changes`) while it reads, decides and
-//! writes.
+//! The registry in storage is authoritative: a version exists once the registry names it. Every
+//! change is one atomic write, with its events in the audit log. A change locks the registry
+//! (`lock_changes`) while it reads, decides and writes.
 
 mod audit;
 mod deletion;
@@ -56,9 +57,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Opens the registry: finishes deletions and prunings of a stopped node, and loads the active version of every
-    /// model and the selections into the predictor. A model that cannot be read is out of service
-    /// ([`Registry::unavailable`]).
+    /// Opens the registry: finishes deletions and prunings of a stopped node, and loads the active
+    /// version of every model and the selections into the predictor. A model that cannot be read is
+    /// out of service ([`Registry::unavailable`]).
     ///
     /// # Errors
     /// `Storage`, or `Predictor` if the selections cannot read the log.
@@ -82,7 +83,8 @@ impl Registry {
         &self.audit
     }
 
-    /// Locks models and versions against other changes, so that a change reads, decides and writes atomically.
+    /// Locks models and versions against other changes, so that a change reads, decides and writes
+    /// atomically.
     pub(crate) fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.changing.lock()
     }
@@ -118,7 +120,8 @@ impl Registry {
         })
     }
 
-    /// The current record of a model; fails if the model was deleted and created again under its name.
+    /// The current record of a model; fails if the model was deleted and created again under its
+    /// name.
     pub(crate) fn current(&self, record: &ModelRecord) -> Result<ModelRecord, ManagerError> {
         let (model, id) = record.identity();
         let current = self.model(model)?;
@@ -167,7 +170,8 @@ impl Registry {
         versions_dir(&self.storage, record.identity()).join(version.to_string())
     }
 
-    /// Fails if a model or selection has the name, in service or not, or if the node has no room for another.
+    /// Fails if a model or selection has the name, in service or not, or if the node has no room
+    /// for another.
     ///
     /// # Errors
     /// `ModelExists`, `TooManyModels` or `Storage`.
@@ -198,8 +202,8 @@ impl Registry {
         Ok(id)
     }
 
-    /// Writes the directory of the first version of a new model, which is untrained, and adds model and version to
-    /// `batch`.
+    /// Writes the directory of the first version of a new model, which is untrained, and adds model
+    /// and version to `batch`.
     ///
     /// # Errors
     /// `Features` or `Io` if the version cannot be written.

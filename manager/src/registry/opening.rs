@@ -1,10 +1,10 @@
 //! Availability of models and selections.
 //!
-//! At the start, every model of the registry is loaded independently. If a document of the registry or a file of the
-//! active version cannot be read, only that model is out of service: requests to it fail with the reason, and all
-//! others are served. A selection is out of service if any of its arms is. A model or selection out of service can be
-//! deleted, or restored from a backup; the next start tries to load it again. Damage of the store itself makes the
-//! start fail.
+//! At the start, every model of the registry is loaded independently. If a document of the registry
+//! or a file of the active version cannot be read, only that model is out of service: requests to
+//! it fail with the reason, and all others are served. A selection is out of service if any of its
+//! arms is. A model or selection out of service can be deleted, or restored from a backup; the next
+//! start tries to load it again. Damage of the store itself makes the start fail.
 
 use std::fs;
 use std::sync::Arc;
@@ -100,7 +100,8 @@ impl Registry {
         Ok(self.predictor.selections().follow_log()?)
     }
 
-    /// Takes a model or selection that could not be opened out of service. Errors of the store itself are returned.
+    /// Takes a model or selection that could not be opened out of service. Errors of the store
+    /// itself are returned.
     fn note_opened(&self, key: &RegistryKey, opened: Result<(), ManagerError>) -> Result<(), ManagerError> {
         let Err(error) = opened else { return Ok(()) };
         if is_of_the_store(&error) {

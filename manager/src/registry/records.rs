@@ -15,7 +15,8 @@ use crate::settings::ModelConfig;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRecord {
-    /// Its id, which keys all data of the model; a model created later under the same name has another.
+    /// Its id, which keys all data of the model; a model created later under the same name has
+    /// another.
     pub id: ModelId,
     pub config: ModelConfig,
     pub created: Timestamp,
@@ -74,9 +75,9 @@ pub struct VersionRecord {
     pub metrics: BTreeMap<String, f64>,
     /// End of the part of the log it was trained on; `None` if it was not trained on the log.
     pub watermark: Option<Watermark>,
-    /// End of the part of the log whose records may all have been used to train it, directly or by a version it was
-    /// warm started from. Behind it, trainings left out the records drawn for holdouts. `None` if it was not trained on
-    /// the log.
+    /// End of the part of the log whose records may all have been used to train it, directly or by
+    /// a version it was warm started from. Behind it, trainings left out the records drawn for
+    /// holdouts. `None` if it was not trained on the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holdout_from: Option<Watermark>,
     /// Start of a warm training; `None` after a cold training.
@@ -96,9 +97,11 @@ pub struct VersionRecord {
 pub struct WarmRecord {
     /// The version that the training started from.
     pub from: VersionId,
-    /// Watermark of the cold training that the version descends from: the version depends on the log up to there.
+    /// Watermark of the cold training that the version descends from: the version depends on the
+    /// log up to there.
     ///
-    /// `None` if it cannot be read; the version may then have been trained on any user erased since.
+    /// `None` if it cannot be read; the version may then have been trained on any user erased
+    /// since.
     pub cold_watermark: Option<Watermark>,
 }
 
@@ -124,8 +127,9 @@ impl VersionRecord {
         }
     }
 
-    /// End of the part of the log whose records may all have been used to train the version, directly or by a version
-    /// it was warm started from. Behind it, the drawn records were not used.
+    /// End of the part of the log whose records may all have been used to train the version,
+    /// directly or by a version it was warm started from. Behind it, the drawn records were not
+    /// used.
     pub(crate) fn trained_up_to(&self) -> Watermark {
         self.holdout_from.clone().unwrap_or_else(Watermark::start)
     }

@@ -13,8 +13,8 @@ pub(crate) fn cursor_key(model: ModelId) -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["default_rewards".to_owned(), model.to_string()])
 }
 
-/// Adds to `batch`, the write that sets the default reward of a model or selection, a cursor that starts at the current
-/// time.
+/// Adds to `batch`, the write that sets the default reward of a model or selection, a cursor that
+/// starts at the current time.
 pub(crate) fn begin_default_rewards(model: ModelId, batch: &mut RegistryBatch) -> Result<(), StorageError> {
     batch.put(cursor_key(model)?, &DecisionId::first_at(SystemTime::now().into()))?;
     Ok(())

@@ -1,4 +1,5 @@
-//! Selections in the registry: creation, listing, deletion. The selection algorithms are in the predictor.
+//! Selections in the registry: creation, listing, deletion. The selection algorithms are in the
+//! predictor.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -98,9 +99,9 @@ pub struct SelectionRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_reward: Option<DefaultReward>,
     pub created: Timestamp,
-    /// Start of its part of the log. A selection that learns from its own decisions starts at its creation, since
-    /// earlier decisions belong to a deleted selection of the same name; one that combines arms also learns from the
-    /// earlier predictions of its arms.
+    /// Start of its part of the log. A selection that learns from its own decisions starts at its
+    /// creation, since earlier decisions belong to a deleted selection of the same name; one that
+    /// combines arms also learns from the earlier predictions of its arms.
     pub begins: Watermark,
 }
 
@@ -204,7 +205,8 @@ impl Registry {
     /// Creates a selection, which serves immediately.
     ///
     /// # Errors
-    /// `ModelExists`, `TooManyModels`, `SelectionSetting`, `Bandit` for a parameter of the strategy, or `Storage`.
+    /// `ModelExists`, `TooManyModels`, `SelectionSetting`, `Bandit` for a parameter of the
+    /// strategy, or `Storage`.
     pub fn create_selection(&self, new: NewSelection) -> Result<SelectionRecord, ManagerError> {
         new.check()?;
         let _changing = self.lock_changes();

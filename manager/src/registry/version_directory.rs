@@ -56,8 +56,8 @@ pub(super) fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manife
     let contents = VersionContents {
         model: config.name.clone(),
         theta: &Theta::untrained(config.dim),
-        // With this prior, one observation of the constant feature moves a new user's bias half of the way to the
-        // label.
+        // With this prior, one observation of the constant feature moves a new user's bias half of
+        // the way to the label.
         prior: &Prior::isotropic(config.dim, 1.0, 1.0)?,
         label_range: None,
         algorithm: "untrained".to_owned(),

@@ -37,13 +37,14 @@ impl VersionStore {
         Self { storage, registry, predictor, import_dir }
     }
 
-    /// Reads a version directory that is to become a version of the model, from a training of this node or an external
-    /// job. Every version enters the registry through this function, which bounds its numbers. Its contents are
-    /// untrusted: everything is checked here or by [`read_version`].
+    /// Reads a version directory that is to become a version of the model, from a training of this
+    /// node or an external job. Every version enters the registry through this function, which
+    /// bounds its numbers. Its contents are untrusted: everything is checked here or by
+    /// [`read_version`].
     ///
     /// # Errors
-    /// `Features` if the directory is damaged, a number exceeds its bound, or it was trained on more than the log
-    /// holds; `WrongVersion` if it belongs to another model.
+    /// `Features` if the directory is damaged, a number exceeds its bound, or it was trained on
+    /// more than the log holds; `WrongVersion` if it belongs to another model.
     pub(crate) fn read_candidate(&self, config: &ModelConfig, dir: &Path) -> Result<LoadedVersion, ManagerError> {
         let loaded = read_version(dir)?;
         check_fits(config, &loaded)?;
@@ -52,9 +53,10 @@ impl VersionStore {
         Ok(loaded)
     }
 
-    /// Registers a finished version directory as the model's newest version, without activating it. Move and
-    /// registration are one step: the next start removes a directory that the registry does not name. `note` receives
-    /// the active version and the new record to complete; the event that it returns is written with the registration.
+    /// Registers a finished version directory as the model's newest version, without activating it.
+    /// Move and registration are one step: the next start removes a directory that the registry
+    /// does not name. `note` receives the active version and the new record to complete; the event
+    /// that it returns is written with the registration.
     ///
     /// # Errors
     /// `UnknownModel`, `WrongVersion` if the directory belongs to another model, `Io` or `Storage`.
@@ -126,11 +128,12 @@ impl VersionStore {
         Ok(record)
     }
 
-    /// Removes the oldest versions beyond the model's `keep_versions`. The active version, the target of a rollback,
-    /// the previous version of a running guard, and pinned versions are kept, and do not count.
+    /// Removes the oldest versions beyond the model's `keep_versions`. The active version, the
+    /// target of a rollback, the previous version of a running guard, and pinned versions are kept,
+    /// and do not count.
     ///
-    /// The registry is changed first: the versions that it names are always complete, and the next start removes
-    /// directories left by a crash.
+    /// The registry is changed first: the versions that it names are always complete, and the next
+    /// start removes directories left by a crash.
     ///
     /// # Errors
     /// `UnknownModel`, `Storage` or `Io`.
@@ -225,7 +228,8 @@ fn protected(record: &ModelRecord) -> BTreeSet<VersionId> {
     protected
 }
 
-/// Checks that a version was not trained on more than the log holds: triggers and erasure receipts rely on it.
+/// Checks that a version was not trained on more than the log holds: triggers and erasure receipts
+/// rely on it.
 fn check_watermarks(manifest: &Manifest, log: &Watermark) -> Result<(), String> {
     let of_training = watermark("watermark", &manifest.watermark, log)?;
     let Some(warm) = &manifest.warm else { return Ok(()) };

@@ -1,8 +1,9 @@
 //! External trainers of a node: complete command lines, by name.
 //!
-//! Requests and models name a trainer; its command line is in the node's configuration, up to the last argument. The
-//! node only substitutes placeholders for paths that it created itself. So no client can run a program that the
-//! configuration does not name, and no value that a client sends is part of a command line.
+//! Requests and models name a trainer; its command line is in the node's configuration, up to the
+//! last argument. The node only substitutes placeholders for paths that it created itself. So no
+//! client can run a program that the configuration does not name, and no value that a client sends
+//! is part of a command line.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -12,10 +12,11 @@ use crate::error::ManagerError;
 pub struct DefaultReward {
     /// Label of the default observation.
     pub label: f32,
-    /// Wait after the ranking before the default reward is written, in seconds: from 1 second to 30 days.
+    /// Wait after the ranking before the default reward is written, in seconds: from 1 second to 30
+    /// days.
     pub after_seconds: f64,
-    /// Number of leading slots of a ranking that get a default reward, from 1 to 100: a slot that the user did not
-    /// scroll to is no negative feedback.
+    /// Number of leading slots of a ranking that get a default reward, from 1 to 100: a slot that
+    /// the user did not scroll to is no negative feedback.
     #[serde(default = "slots_default")]
     pub slots: u32,
 }

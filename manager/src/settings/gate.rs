@@ -8,16 +8,19 @@ use crate::error::ManagerError;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateConfig {
-    /// Required improvement as a share of the incumbent's loss; a negative value allows the candidate to be worse.
+    /// Required improvement as a share of the incumbent's loss; a negative value allows the
+    /// candidate to be worse.
     pub margin: f64,
-    /// Share of the log, from 0 to 0.5, that candidates are not trained on but evaluated on: half of the records of the
-    /// newest part, which is twice this share.
+    /// Share of the log, from 0 to 0.5, that candidates are not trained on but evaluated on: half
+    /// of the records of the newest part, which is twice this share.
     pub holdout_share: f64,
-    /// Number of observations of the validation pool in the holdout from which they are also evaluated separately.
+    /// Number of observations of the validation pool in the holdout from which they are also
+    /// evaluated separately.
     pub pool_min: u64,
     /// Lets every candidate pass; the report contains the verdict that it would have received.
     pub force: bool,
-    /// Seconds of live traffic on which a candidate runs in shadow mode before it may serve; at most 3600.
+    /// Seconds of live traffic on which a candidate runs in shadow mode before it may serve; at
+    /// most 3600.
     pub shadow_seconds: u64,
 }
 

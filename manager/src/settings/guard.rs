@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ManagerError;
 
-/// At the end of a guard, fewer observations than this decide nothing; also the shortest guard that can be configured.
+/// At the end of a guard, fewer observations than this decide nothing; also the shortest guard that
+/// can be configured.
 pub(crate) const OBSERVATIONS_MIN: u64 = 10;
 
 /// Longest guard in observations; the comparison holds and repeatedly evaluates all of them.

@@ -58,7 +58,8 @@ fn keep_versions_default() -> u32 {
 }
 
 impl ModelConfig {
-    /// A model with this dimension that learns from the stream of the same name, with defaults for everything else.
+    /// A model with this dimension that learns from the stream of the same name, with defaults for
+    /// everything else.
     #[must_use]
     pub fn new(name: ModelName, dim: usize) -> Self {
         Self {

@@ -23,8 +23,8 @@ const MEMORY_UNKNOWN: u64 = 4 << 30;
 /// Largest time limit.
 const SECONDS_MAX: u64 = 7 * 24 * 3600;
 
-/// Range of the limit on processes and threads: the supervisor and a shell need the minimum, and the kernel counts no
-/// more than the maximum.
+/// Range of the limit on processes and threads: the supervisor and a shell need the minimum, and
+/// the kernel counts no more than the maximum.
 const PROCESSES: std::ops::RangeInclusive<u64> = 8..=1 << 20;
 
 /// Smallest disk limit.
@@ -36,7 +36,8 @@ const DISK_MIN: u64 = 1 << 20;
 pub struct TrainerSettings {
     /// The trainer, unless a retraining request names another.
     pub engine: Engine,
-    /// Number of iterations of an external trainer; passed in its job file, like the next two fields.
+    /// Number of iterations of an external trainer; passed in its job file, like the next two
+    /// fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
     /// Regularization of the factors.
@@ -49,7 +50,8 @@ pub struct TrainerSettings {
     pub limits: LowerLimits,
 }
 
-/// Limits of one training, for all its processes together; missing values default to the node's limits.
+/// Limits of one training, for all its processes together; missing values default to the node's
+/// limits.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LowerLimits {
@@ -58,7 +60,8 @@ pub struct LowerLimits {
     /// Seconds from its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
-    /// Seconds without output and without a change of its output folder after which it is considered hung.
+    /// Seconds without output and without a change of its output folder after which it is
+    /// considered hung.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_seconds: Option<u64>,
     /// Number of processes and threads.
@@ -76,7 +79,8 @@ pub struct TrainerLimits {
     pub memory: Option<u64>,
     /// Time from its start.
     pub time: Duration,
-    /// Time without output and without a change of its output folder after which it is considered hung.
+    /// Time without output and without a change of its output folder after which it is considered
+    /// hung.
     pub heartbeat: Duration,
     /// Number of processes and threads.
     pub processes: u64,
@@ -138,7 +142,8 @@ fn machine_memory() -> Option<u64> {
 }
 
 impl LowerLimits {
-    /// The minimum of these limits and the node's, which may have been lowered since the model was configured.
+    /// The minimum of these limits and the node's, which may have been lowered since the model was
+    /// configured.
     pub(crate) fn within(&self, node: &TrainerLimits, dir: &Path) -> Limits {
         let node = node.on_this_machine(dir);
         let less = |asked: Option<u64>, most: u64| asked.map_or(most, |asked| asked.min(most));
@@ -182,7 +187,8 @@ pub struct TrainingOptions {
 }
 
 impl TrainerSettings {
-    /// Checks that the settings are in range, that the node has the trainer, and that the limits are within the node's.
+    /// Checks that the settings are in range, that the node has the trainer, and that the limits
+    /// are within the node's.
     ///
     /// # Errors
     /// `TrainerSetting` with the field and a remedy.

@@ -13,7 +13,8 @@ pub const WINDOW_MAX: usize = 10_000;
 /// Seconds of a year: the longest interval of a trigger.
 const YEAR_SECONDS: f64 = 366.0 * 86_400.0;
 
-/// Settings of automatic retraining. All triggers are off by default, so that no node trains unless configured to.
+/// Settings of automatic retraining. All triggers are off by default, so that no node trains unless
+/// configured to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Triggers {
@@ -25,7 +26,8 @@ pub struct Triggers {
     pub schedule: Option<Schedule>,
     /// Retrain after a number of observations.
     pub volume: Option<Volume>,
-    /// Seconds between the end of a job and the next trigger; 600 by default, and at least 60 after a failed job.
+    /// Seconds between the end of a job and the next trigger; 600 by default, and at least 60 after
+    /// a failed job.
     pub cool_down: f64,
 }
 
@@ -94,8 +96,8 @@ impl Triggers {
         self.window() as u64
     }
 
-    /// Settings of the drift test, which runs even if it triggers nothing, so that it can be observed before it is
-    /// enabled.
+    /// Settings of the drift test, which runs even if it triggers nothing, so that it can be
+    /// observed before it is enabled.
     pub(crate) fn drift_settings(&self) -> DriftSettings {
         self.drift.unwrap_or_default()
     }
@@ -139,11 +141,14 @@ impl Triggers {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DriftSettings {
-    /// `delta`: rises up to this size are ignored, in standard deviations of the loss. 0.1 by default.
+    /// `delta`: rises up to this size are ignored, in standard deviations of the loss. 0.1 by
+    /// default.
     pub tolerance: f64,
-    /// `lambda`: the alarm threshold for the cumulative sum above its minimum, in standard deviations. 100 by default.
+    /// `lambda`: the alarm threshold for the cumulative sum above its minimum, in standard
+    /// deviations. 100 by default.
     pub threshold: f64,
-    /// Number of observations used to estimate mean and standard deviation before the test begins. 500 by default.
+    /// Number of observations used to estimate mean and standard deviation before the test begins.
+    /// 500 by default.
     pub warm_up: u64,
 }
 

@@ -1,9 +1,10 @@
 //! The training step of a job: from the log to a version directory that is not yet validated.
 //!
-//! The built-in trainer reads the exported observations and writes the version. An external engine receives its own job
-//! file and fewer observations, and writes its output into a folder, from which the built-in trainer makes a version:
-//! `docs/rfcs/003-trainer-contract.md`. All trainers run confined (`celeris_sandbox`), with command lines from the
-//! node's configuration ([`crate::settings::Trainers`]).
+//! The built-in trainer reads the exported observations and writes the version. An external engine
+//! receives its own job file and fewer observations, and writes its output into a folder, from
+//! which the built-in trainer makes a version: `docs/rfcs/003-trainer-contract.md`. All trainers
+//! run confined (`celeris_sandbox`), with command lines from the node's configuration
+//! ([`crate::settings::Trainers`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,17 +32,18 @@ const TRAIN_SEED: u64 = 1;
 const RAW: &str = "raw";
 const VERSION: &str = "version";
 
-/// Spark script for command lines with its placeholder. It is written into the job's folder, so that only the binary
-/// and Spark have to be installed.
+/// Spark script for command lines with its placeholder. It is written into the job's folder, so
+/// that only the binary and Spark have to be installed.
 const SPARK_SCRIPT: &str = include_str!("../../../retrain/engines/spark_als.py");
 const SPARK_SCRIPT_FILE: &str = "spark_als.py";
 
 impl Training {
-    /// Exports the log into the job's folder `dir` and trains a version on it. Removes everything else in the folder.
+    /// Exports the log into the job's folder `dir` and trains a version on it. Removes everything
+    /// else in the folder.
     ///
     /// # Errors
-    /// `TrainerSetting` if the node does not have the trainer, `Trainer` if the trainer fails, `Outdated` if users were
-    /// erased whose events it has read, or the errors of the export.
+    /// `TrainerSetting` if the node does not have the trainer, `Trainer` if the trainer fails,
+    /// `Outdated` if users were erased whose events it has read, or the errors of the export.
     pub(super) async fn train(
         self: &Arc<Self>,
         record: &ModelRecord,
@@ -63,7 +65,8 @@ impl Training {
             let (id, dir) = (id.clone(), dir.to_owned());
             blocking(move || training.write_input(&record, (&plan, limits), (&id, attempt), &dir)).await?
         };
-        // Runs a trainer and records its progress, with the engine's name before the phase if it is external.
+        // Runs a trainer and records its progress, with the engine's name before the phase if it is
+        // external.
         let run = async |engine: Option<Engine>, command: Vec<String>, output: &str| {
             let (training, job, reading) = (Arc::clone(self), id.clone(), reading.clone());
             let run = Run {
@@ -133,8 +136,8 @@ impl Training {
         Ok((reading, files))
     }
 
-    /// The version directory for a warm start; `None` for a cold start. A training starts cold if the factors to start
-    /// from were learnt from users who have been erased since.
+    /// The version directory for a warm start; `None` for a cold start. A training starts cold if
+    /// the factors to start from were learnt from users who have been erased since.
     fn warm_start(&self, record: &ModelRecord, plan: &TrainPlan) -> Result<Option<PathBuf>, ManagerError> {
         let (model, active) = (&record.config.name, record.active);
         if plan.from == TrainFrom::Nothing || plan.engine != Engine::Als {

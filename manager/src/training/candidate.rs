@@ -1,4 +1,5 @@
-//! The last step of a job: from a candidate to a registered version, which serves if it passes the gate.
+//! The last step of a job: from a candidate to a registered version, which serves if it passes the
+//! gate.
 
 use std::sync::Arc;
 
@@ -22,11 +23,12 @@ pub(super) struct Concluded {
 }
 
 impl Training {
-    /// Evaluates the candidate of a job, registers it, and activates it if the gate passes it. Blocks the thread.
+    /// Evaluates the candidate of a job, registers it, and activates it if the gate passes it.
+    /// Blocks the thread.
     ///
     /// # Errors
-    /// `Outdated` if a user that it was trained on was erased meanwhile; `Features` or `WrongVersion` for an invalid
-    /// candidate; or the errors of registration and activation.
+    /// `Outdated` if a user that it was trained on was erased meanwhile; `Features` or
+    /// `WrongVersion` for an invalid candidate; or the errors of registration and activation.
     pub(super) fn conclude(
         self: &Arc<Self>,
         record: &ModelRecord,

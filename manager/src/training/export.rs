@@ -37,7 +37,8 @@ const HELD_OUT_ONE_IN: u64 = 10;
 /// Enough to tell one prior from another, whatever the size of the log.
 const HELD_OUT_MAX: u64 = 20_000;
 
-/// With fewer records, all are passed to the engine: a held-out part would be too small to measure anything.
+/// With fewer records, all are passed to the engine: a held-out part would be too small to measure
+/// anything.
 const RECORDS_MIN: u64 = 200;
 
 /// Selects the records that are held out from an external engine.
@@ -53,7 +54,8 @@ impl Split {
         Self { one_in: splits.then(|| HELD_OUT_ONE_IN.max(records.div_ceil(HELD_OUT_MAX))) }
     }
 
-    /// Whether the record is held out. Depends only on its position, so equal logs are split equally.
+    /// Whether the record is held out. Depends only on its position, so equal logs are split
+    /// equally.
     fn holds_out(self, partition: Partition, sequence: Sequence) -> bool {
         // Fibonacci hashing: consecutive positions are scattered evenly.
         let place = (u64::from(partition.index()) << 56) ^ sequence.0;
@@ -70,9 +72,9 @@ pub(super) struct ExportPlan<'a> {
     pub(super) dir: &'a Path,
 }
 
-/// Writes the stream's observations except those held out for the gate, in sequence order within each partition, and
-/// the features and attributes of items that callers supplied. For an external engine, part of the observations is
-/// written to a separate file.
+/// Writes the stream's observations except those held out for the gate, in sequence order within
+/// each partition, and the features and attributes of items that callers supplied. For an external
+/// engine, part of the observations is written to a separate file.
 ///
 /// `progress` receives the share of records written; an error that it returns aborts the export.
 pub(super) fn export(

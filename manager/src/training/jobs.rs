@@ -1,4 +1,5 @@
-//! Retrain jobs: held in memory while they run, and written to the registry at every change of state.
+//! Retrain jobs: held in memory while they run, and written to the registry at every change of
+//! state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -79,8 +80,8 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Reads the jobs from the registry. Jobs that a stopped node left unfinished are marked as failed and returned as
-    /// the second value.
+    /// Reads the jobs from the registry. Jobs that a stopped node left unfinished are marked as
+    /// failed and returned as the second value.
     pub(super) fn open(storage: Storage, registry: Arc<Registry>) -> Result<(Self, Vec<Job>), ManagerError> {
         let jobs = Self { storage, registry, known: Mutex::default() };
         let mut interrupted = Vec::new();
@@ -114,7 +115,8 @@ impl Jobs {
         self.storage.registry().commit(&batch)
     }
 
-    /// Accepts a job, unless another job of the model is unfinished, and records its start in the audit log.
+    /// Accepts a job, unless another job of the model is unfinished, and records its start in the
+    /// audit log.
     ///
     /// # Errors
     /// `JobRunning` or `Storage`.
@@ -182,8 +184,8 @@ impl Jobs {
         }
     }
 
-    /// Records the end of a job and returns the final record. A write error is only logged: the result itself is in the
-    /// registry's versions.
+    /// Records the end of a job and returns the final record. A write error is only logged: the
+    /// result itself is in the registry's versions.
     pub(super) fn finish(&self, id: &JobId, change: impl FnOnce(&mut Job)) -> Option<Job> {
         let mut known = self.known.lock();
         let job = known.get_mut(id)?;

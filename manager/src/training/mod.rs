@@ -1,8 +1,9 @@
-//! Retrain jobs, from the request to the switch: trains a version on the log, validates it, and promotes it.
+//! Retrain jobs, from the request to the switch: trains a version on the log, validates it, and
+//! promotes it.
 //!
-//! `attempt.rs` exports the log and runs the trainers in child processes (`celeris_sandbox`), `candidate.rs` validates and
-//! registers the version. Serving continues meanwhile. A training that has read the events of a user who is erased
-//! starts again (`reading.rs`).
+//! `attempt.rs` exports the log and runs the trainers in child processes (`celeris_sandbox`),
+//! `candidate.rs` validates and registers the version. Serving continues meanwhile. A training that
+//! has read the events of a user who is erased starts again (`reading.rs`).
 
 mod attempt;
 mod candidate;
@@ -36,7 +37,8 @@ pub enum TrainFrom {
     /// The factors and settings of the active version, if the trainer supports a warm start.
     #[default]
     Active,
-    /// Cold start: all settings are chosen again, and the version depends only on the current contents of the log.
+    /// Cold start: all settings are chosen again, and the version depends only on the current
+    /// contents of the log.
     Nothing,
 }
 
@@ -108,8 +110,8 @@ pub struct Training {
 }
 
 impl Training {
-    /// Reads the jobs of the registry. Jobs that a stopped node left unfinished have failed, and their files are
-    /// removed.
+    /// Reads the jobs of the registry. Jobs that a stopped node left unfinished have failed, and
+    /// their files are removed.
     ///
     /// # Errors
     /// `Storage`, or `Io` if the folder of jobs cannot be removed.
@@ -147,12 +149,12 @@ impl Training {
 
     /// Starts a retrain job and returns immediately; the job runs on the current tokio runtime.
     ///
-    /// Whether the node can run a training that a trigger has started is checked inside the job: if not, the job fails
-    /// with a reason, and triggers back off as after any failed job.
+    /// Whether the node can run a training that a trigger has started is checked inside the job: if
+    /// not, the job fails with a reason, and triggers back off as after any failed job.
     ///
     /// # Errors
-    /// `JobRunning`, `TrainerSetting` if the settings of the model or the node do not allow the engine of a request, or
-    /// `Storage`.
+    /// `JobRunning`, `TrainerSetting` if the settings of the model or the node do not allow the
+    /// engine of a request, or `Storage`.
     pub fn retrain(
         self: &Arc<Self>,
         record: &ModelRecord,
@@ -174,7 +176,8 @@ impl Training {
         Ok(job)
     }
 
-    /// Trains and promotes a version, and starts again if users are erased whose events the training has read.
+    /// Trains and promotes a version, and starts again if users are erased whose events the
+    /// training has read.
     async fn run(
         self: &Arc<Self>,
         record: &ModelRecord,

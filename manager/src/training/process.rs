@@ -93,7 +93,8 @@ fn memory_hint(memory_peak: u64, limits: &Limits, outcome: &Outcome) -> String {
     )
 }
 
-/// The error message of this binary: the trainer rejected its input, or the program could not be executed.
+/// The error message of this binary: the trainer rejected its input, or the program could not be
+/// executed.
 fn own_words(printed: &str) -> Option<&str> {
     printed.lines().rev().find_map(|line| line.strip_prefix("celeris: "))
 }

@@ -1,8 +1,9 @@
 //! Trainings in progress and the part of the log that they have read, for the erasure of users.
 //!
-//! If a user is erased whose events a training has read, the training starts again: its input is removed, its trainer
-//! is stopped, and the next attempt does not contain the user. If erasures are more frequent than trainings, the last
-//! of a few attempts is completed anyway, and its version is listed as trained on erased users.
+//! If a user is erased whose events a training has read, the training starts again: its input is
+//! removed, its trainer is stopped, and the next attempt does not contain the user. If erasures are
+//! more frequent than trainings, the last of a few attempts is completed anyway, and its version is
+//! listed as trained on erased users.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::registry::{ErasedSpan, trained_on_erased};
 /// Maximum number of attempts of a job; the last one is completed even if users are erased.
 pub(super) const ATTEMPTS_MAX: u32 = 3;
 
-/// Time limit for a restarted training to remove its input while the node runs: a part of the export, and the end of a
-/// trainer's processes.
+/// Time limit for a restarted training to remove its input while the node runs: a part of the
+/// export, and the end of a trainer's processes.
 const REMOVED_WITHIN_MS: i64 = 120_000;
 
 /// The part of the log that a training reads.
@@ -39,7 +40,8 @@ pub(super) struct Reading {
 pub struct ReadingTraining {
     pub job: JobId,
     pub model: ModelName,
-    /// Latest time at which its input is removed while the node runs; otherwise the next start removes it.
+    /// Latest time at which its input is removed while the node runs; otherwise the next start
+    /// removes it.
     pub input_removed_by: Timestamp,
 }
 
@@ -153,8 +155,8 @@ impl ReadingJob {
         self.looked_at.swap(erased, Ordering::AcqRel) != erased && matches!(self.check(), Err(ManagerError::Outdated))
     }
 
-    /// Ends the reading and registers the version by `admit`, under the lock. An erasure is either found here, or finds
-    /// the version: receipts in progress wait for the lock.
+    /// Ends the reading and registers the version by `admit`, under the lock. An erasure is either
+    /// found here, or finds the version: receipts in progress wait for the lock.
     ///
     /// # Errors
     /// `Outdated`, or `Storage`, without calling `admit`; or the error of `admit`.

@@ -29,8 +29,8 @@ pub(crate) struct Reason {
     pub(crate) figures: BTreeMap<String, f64>,
 }
 
-/// The reason of the first trigger that fires, in the order drift, threshold, volume, schedule: the most informative
-/// first. A pure function of figures that the API also reports.
+/// The reason of the first trigger that fires, in the order drift, threshold, volume, schedule: the
+/// most informative first. A pure function of figures that the API also reports.
 pub(crate) fn decide(facts: &TriggerFacts, progress: &Progress) -> Option<Reason> {
     drift(facts).or_else(|| threshold(facts)).or_else(|| volume(facts, progress)).or_else(|| schedule(facts, progress))
 }
@@ -108,8 +108,8 @@ pub(super) fn seconds_between(earlier: Timestamp, later: Timestamp) -> f64 {
     later.0.saturating_sub(earlier.0) as f64 / 1000.0
 }
 
-/// Minimum cool-down in seconds after a failed job: the cause of the failure seldom disappears at once, and the trigger
-/// would fire again.
+/// Minimum cool-down in seconds after a failed job: the cause of the failure seldom disappears at
+/// once, and the trigger would fire again.
 const REST_AFTER_FAILURE: f64 = 60.0;
 
 /// Whether triggers have to wait, for a running job or for the cool-down after one.

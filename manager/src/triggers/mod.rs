@@ -1,8 +1,8 @@
 //! Triggers: automatic retraining, and the reasons reported for it.
 //!
-//! Every trigger is off until it is configured ([`crate::settings::Triggers`]). At most one job runs per model; after a
-//! job has ended, successfully or not, all triggers wait for the cool-down. Their input comes from
-//! [`crate::monitoring`]; the decision is pure (`decide.rs`).
+//! Every trigger is off until it is configured ([`crate::settings::Triggers`]). At most one job
+//! runs per model; after a job has ended, successfully or not, all triggers wait for the cool-down.
+//! Their input comes from [`crate::monitoring`]; the decision is pure (`decide.rs`).
 
 mod decide;
 

@@ -1,5 +1,5 @@
-//! Damages every document of the registry in many ways: the node must start, serve every other model, and name the
-//! damaged document.
+//! Damages every document of the registry in many ways: the node must start, serve every other
+//! model, and name the damaged document.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -159,8 +159,8 @@ fn leaves(document: &Value, place: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Damaged variants of a document: values replaced by null (JSON's form of NaN) or by another type, and the whole
-/// document replaced.
+/// Damaged variants of a document: values replaced by null (JSON's form of NaN) or by another type,
+/// and the whole document replaced.
 fn damages(document: &Value, random: &mut ChaCha8Rng) -> Vec<Value> {
     let mut places = Vec::new();
     leaves(document, "", &mut places);
@@ -179,8 +179,8 @@ fn damages(document: &Value, random: &mut ChaCha8Rng) -> Vec<Value> {
     damaged
 }
 
-/// The names that may be out of service if the document of this key is damaged: its own, and selections that contain
-/// it.
+/// The names that may be out of service if the document of this key is damaged: its own, and
+/// selections that contain it.
 fn own(key: &RegistryKey) -> Vec<ModelName> {
     let Some(of) = key.parts().get(1) else { return Vec::new() };
     let id: Option<usize> = of.parse().ok();

@@ -1,13 +1,14 @@
-//! The canonical form of a user's state: the observation counts at which the state is solved from scratch, and the
-//! solve itself.
+//! The canonical form of a user's state: the observation counts at which the state is solved from
+//! scratch, and the solve itself.
 //!
-//! A state at `n` observations is the batched solve over the first `checkpoint(n)` of them, then one rank-one step for
-//! each later one. Live, rebuilt and replayed states use the same checkpoints, so they are equal bit for bit, and
-//! rounding never accumulates over more than half of a history or [`CHECKPOINT_EVERY`] steps.
+//! A state at `n` observations is the batched solve over the first `checkpoint(n)` of them, then
+//! one rank-one step for each later one. Live, rebuilt and replayed states use the same
+//! checkpoints, so they are equal bit for bit, and rounding never accumulates over more than half
+//! of a history or [`CHECKPOINT_EVERY`] steps.
 //!
-//! With a half-life, every observation is a checkpoint. Under logistic loss the solve is Laplace's approximation: one
-//! over the whole history up to [`CHECKPOINT_EVERY`] observations, then one for each further block of this size with
-//! the approximation of the previous block as its prior.
+//! With a half-life, every observation is a checkpoint. Under logistic loss the solve is Laplace's
+//! approximation: one over the whole history up to [`CHECKPOINT_EVERY`] observations, then one for
+//! each further block of this size with the approximation of the previous block as its prior.
 
 use std::cell::Cell;
 
@@ -21,7 +22,8 @@ use celeris_kernel as kernel;
 
 mod newton;
 
-/// Interval between re-solves from this count on; below it, states are re-solved at every power of two.
+/// Interval between re-solves from this count on; below it, states are re-solved at every power of
+/// two.
 pub const CHECKPOINT_EVERY: u64 = 4096;
 
 /// Whether the state is solved from scratch when it reaches `observations`.
@@ -48,22 +50,25 @@ const ROWS_AT_A_TIME: usize = 32;
 /// Occurs only if the sums have overflowed.
 const NOT_DEFINITE: ModelError = ModelError::NotPositiveDefinite { what: "the user's Gram matrix" };
 
-/// Sums over a history in `f64`, in sequence order: the Gaussian that equals or approximates its likelihood. Under
-/// squared and implicit loss these are the sufficient statistics; under logistic loss Laplace's approximation, block by
-/// block.
+/// Sums over a history in `f64`, in sequence order: the Gaussian that equals or approximates its
+/// likelihood. Under squared and implicit loss these are the sufficient statistics; under logistic
+/// loss Laplace's approximation, block by block.
 ///
 /// With `delta = w - w0`, the log-likelihood is `moment·delta - delta^T gram delta / 2`.
 ///
-/// Serialised, it is the snapshot with which a long history need not be read again: [`crate::UserModel::resume`].
+/// Serialised, it is the snapshot with which a long history need not be read again:
+/// [`crate::UserModel::resume`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct GramSums {
-    /// Lower triangle, row by row: `sum curvature x x^T`, where the curvature under squared loss is the weight.
+    /// Lower triangle, row by row: `sum curvature x x^T`, where the curvature under squared loss is
+    /// the weight.
     gram: Vec<f64>,
     /// `sum curvature x (target - x·w0)`.
     moment: Vec<f64>,
     /// Number of observations in the sums.
     observations: u64,
-    /// Timestamp of the latest observation, to which the sums have decayed. Set only with a half-life.
+    /// Timestamp of the latest observation, to which the sums have decayed. Set only with a
+    /// half-life.
     latest: Option<Timestamp>,
 }
 
@@ -91,8 +96,9 @@ impl GramSums {
         self.moment.len()
     }
 
-    /// Serialises the sums as little-endian 8-byte words: `dim`, observations, 1 or 0 for whether there is a latest
-    /// time, that time in Unix milliseconds or 0, `dim` entries of the moment, `dim (dim + 1) / 2` of the Gram matrix.
+    /// Serialises the sums as little-endian 8-byte words: `dim`, observations, 1 or 0 for whether
+    /// there is a latest time, that time in Unix milliseconds or 0, `dim` entries of the moment,
+    /// `dim (dim + 1) / 2` of the Gram matrix.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let latest = self.latest.map_or(0, |time| time.0.cast_unsigned());
@@ -127,10 +133,11 @@ impl GramSums {
 
     /// Adds the examples from the first one not yet in the sums up to, not including, `end`.
     ///
-    /// Under logistic loss the examples of a block are approximated together, around the mode of the posterior given
-    /// the prior, the sums and the block (Laplace's method). A block ends at every multiple of [`CHECKPOINT_EVERY`], so
-    /// that the history before it need not be read again, and at `end`. With a half-life, every example is its own
-    /// block, so that it decays with the sums.
+    /// Under logistic loss the examples of a block are approximated together, around the mode of
+    /// the posterior given the prior, the sums and the block (Laplace's method). A block ends at
+    /// every multiple of [`CHECKPOINT_EVERY`], so that the history before it need not be read
+    /// again, and at `end`. With a half-life, every example is its own block, so that it decays
+    /// with the sums.
     ///
     /// # Errors
     /// As [`GramSums::solve`].
@@ -143,8 +150,8 @@ impl GramSums {
         self.extend_with(learning, history, end, |_, _| ())
     }
 
-    /// [`GramSums::extend`], calling `entered` for every block added, with the point `w - w0` around which its examples
-    /// were approximated.
+    /// [`GramSums::extend`], calling `entered` for every block added, with the point `w - w0`
+    /// around which its examples were approximated.
     ///
     /// # Errors
     /// As [`GramSums::solve`].
@@ -181,7 +188,8 @@ impl GramSums {
         Ok(())
     }
 
-    /// Decays the sums to `time`. Returns the remaining share of weight of an observation that is older than the sums.
+    /// Decays the sums to `time`. Returns the remaining share of weight of an observation that is
+    /// older than the sums.
     fn fade(&mut self, half_life: HalfLife, time: Timestamp) -> f64 {
         let latest = self.latest.unwrap_or(time);
         self.latest = Some(latest.max(time));
@@ -206,12 +214,13 @@ impl GramSums {
         a
     }
 
-    /// `A = Lambda + gram`, `w = w0 + A^-1 moment`. Where weights and features are so large that the prior is lost to
-    /// rounding, the diagonal is raised, see [`crate::linear::cholesky_of_squares`].
+    /// `A = Lambda + gram`, `w = w0 + A^-1 moment`. Where weights and features are so large that
+    /// the prior is lost to rounding, the diagonal is raised, see
+    /// [`crate::linear::cholesky_of_squares`].
     ///
     /// # Errors
-    /// `NotPositiveDefinite` if the sums have overflowed; finite labels and features within their bounds cannot cause
-    /// that.
+    /// `NotPositiveDefinite` if the sums have overflowed; finite labels and features within their
+    /// bounds cannot cause that.
     pub(crate) fn solve(&self, prior: &Prior) -> Result<Solution, ModelError> {
         let dim = prior.dim();
         let gram_norm = Cell::new(0.0);
@@ -222,7 +231,8 @@ impl GramSums {
         });
         let gram_inverse = gram_inverse.ok_or(NOT_DEFINITE)?;
         let mut weights = prior.mean().to_vec();
-        // A sum of rows, valid because the matrix is symmetric; it vectorises without reordering additions.
+        // A sum of rows, valid because the matrix is symmetric; it vectorises without reordering
+        // additions.
         for (row, moment) in gram_inverse.chunks_exact(dim).zip(&self.moment) {
             for (weight, entry) in weights.iter_mut().zip(row) {
                 *weight += entry * moment;
@@ -257,7 +267,8 @@ struct Expansion {
 }
 
 impl<H: History + ?Sized> Block<'_, H> {
-    /// Each example's addition to the moment, approximated around `w0 + delta`, as a multiple of its features.
+    /// Each example's addition to the moment, approximated around `w0 + delta`, as a multiple of
+    /// its features.
     pub(crate) fn residuals<'b>(&'b self, delta: &'b [f64]) -> impl Iterator<Item = f64> + 'b {
         let residual =
             |index| self.expansion(&self.history.example(index), delta).map_or(0.0, |expansion| expansion.residual);
@@ -281,8 +292,8 @@ impl<H: History + ?Sized> Block<'_, H> {
         Some(Expansion { curvature, residual: weight * local.slope + curvature * shift, value: weight * local.value })
     }
 
-    /// Adds to `sums` the second-order approximation of every example's log-likelihood around `w0 + delta`; returns the
-    /// log-likelihood there.
+    /// Adds to `sums` the second-order approximation of every example's log-likelihood around `w0 +
+    /// delta`; returns the log-likelihood there.
     fn add_around(&self, delta: &[f64], sums: &mut GramSums) -> f64 {
         let dim = self.learning.dim();
         let stride = kernel::padded(dim);

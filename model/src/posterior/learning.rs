@@ -19,18 +19,19 @@ pub enum Loss {
     Squared,
     /// The log loss of `sigmoid(score)` against a label from 0 to 1: clicks. Scores are log-odds.
     Logistic,
-    /// Implicit feedback, counts without ratings (Hu, Koren & Volinsky 2008): an item with a label above 0 is a
-    /// preference of 1 with the confidence `c = 1 + sum weight * label` over all observations of the user-item pair,
-    /// against a preference of 0 with confidence 1 for every item.
+    /// Implicit feedback, counts without ratings (Hu, Koren & Volinsky 2008): an item with a label
+    /// above 0 is a preference of 1 with the confidence `c = 1 + sum weight * label` over all
+    /// observations of the user-item pair, against a preference of 0 with confidence 1 for every
+    /// item.
     ///
-    /// The zeros of all items are in the prior, as `Lambda = sum f f^T + lambda I` and `w0 = 0`. Observations add the
-    /// rest, see [`crate::preference`].
+    /// The zeros of all items are in the prior, as `Lambda = sum f f^T + lambda I` and `w0 = 0`.
+    /// Observations add the rest, see [`crate::preference`].
     Implicit,
 }
 
 impl Loss {
-    /// Rejects a label outside the range of this loss. A model that reads such a label from a shared stream clamps it
-    /// to the nearest valid one.
+    /// Rejects a label outside the range of this loss. A model that reads such a label from a
+    /// shared stream clamps it to the nearest valid one.
     ///
     /// # Errors
     /// [`ModelError::OutOfRange`] or [`ModelError::NonFinite`].
@@ -46,12 +47,12 @@ impl Loss {
         if meant { Ok(()) } else { Err(ModelError::OutOfRange { what: "label", range, value: f64::from(label) }) }
     }
 
-    /// Under logistic loss, the probability of the label 1, given the uncertainty of the score; `None` under other
-    /// losses.
+    /// Under logistic loss, the probability of the label 1, given the uncertainty of the score;
+    /// `None` under other losses.
     ///
-    /// The mean of `sigmoid` over `N(score, std_error^2)` as approximated by MacKay, "The evidence framework applied to
-    /// classification networks" (Neural Computation 4, 1992), his moderated output:
-    /// `sigmoid(score / sqrt(1 + pi std_error^2 / 8))`.
+    /// The mean of `sigmoid` over `N(score, std_error^2)` as approximated by MacKay, "The evidence
+    /// framework applied to classification networks" (Neural Computation 4, 1992), his moderated
+    /// output: `sigmoid(score / sqrt(1 + pi std_error^2 / 8))`.
     #[must_use]
     pub fn probability(self, estimate: &Estimate) -> Option<f32> {
         let std_error = f64::from(estimate.std_error);
@@ -70,8 +71,8 @@ impl Loss {
 
 /// The time in which an observation loses half of its weight, in seconds.
 ///
-/// Ages are measured to the user's latest observation, never to the clock, so that a state stays a function of the log:
-/// nothing decays while a user is inactive.
+/// Ages are measured to the user's latest observation, never to the clock, so that a state stays a
+/// function of the log: nothing decays while a user is inactive.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct HalfLife(f64);
@@ -97,8 +98,8 @@ impl HalfLife {
         self.0
     }
 
-    /// The share of its weight that an observation of time `earlier` has left at time `later`, in `0..=1`; 1 unless
-    /// `later` is later.
+    /// The share of its weight that an observation of time `earlier` has left at time `later`, in
+    /// `0..=1`; 1 unless `later` is later.
     #[must_use]
     pub fn retained(self, earlier: Timestamp, later: Timestamp) -> f64 {
         // Timestamps come from clients, so their difference may overflow their type.
@@ -113,7 +114,8 @@ impl<'de> Deserialize<'de> for HalfLife {
     }
 }
 
-/// The learning rule of one version: together with the user's observations it determines a user's state.
+/// The learning rule of one version: together with the user's observations it determines a user's
+/// state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Learning {
     prior: Prior,
@@ -158,8 +160,8 @@ impl Learning {
         self.prior.dim()
     }
 
-    /// A hash of everything besides the examples that determines the bits of a state: prior, loss, half-life, and the
-    /// kernel's revision and instruction set.
+    /// A hash of everything besides the examples that determines the bits of a state: prior, loss,
+    /// half-life, and the kernel's revision and instruction set.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = Xxh3::new();
@@ -170,7 +172,8 @@ impl Learning {
         hasher.update(match self.loss {
             Loss::Squared => b"squared".as_slice(),
             Loss::Logistic => b"logistic",
-            // Distinct from an earlier rule, under which every observation of a pair was a separate preference.
+            // Distinct from an earlier rule, under which every observation of a pair was a separate
+            // preference.
             Loss::Implicit => b"implicit pairs",
         });
         hasher.update(kernel::name().as_bytes());
@@ -178,8 +181,9 @@ impl Learning {
         hasher.digest()
     }
 
-    /// The factor from `A^-1` to the covariance of weights: `sigma^2`, but 1 under logistic loss, whose labels have no
-    /// separate noise and whose `Lambda` is the precision of the weights itself.
+    /// The factor from `A^-1` to the covariance of weights: `sigma^2`, but 1 under logistic loss,
+    /// whose labels have no separate noise and whose `Lambda` is the precision of the weights
+    /// itself.
     #[must_use]
     pub fn noise_variance(&self) -> f64 {
         match self.loss {
@@ -290,12 +294,13 @@ impl WeightedTarget {
         }
     }
 
-    /// The log-likelihood at the mode of the response after this example, where the response was distributed as
-    /// `N(response, spread)` before it.
+    /// The log-likelihood at the mode of the response after this example, where the response was
+    /// distributed as `N(response, spread)` before it.
     ///
-    /// The mode solves `r = response + weight spread slope(r)`. Its right side decreases in `r`, so there is exactly
-    /// one solution, between the values of the right side for slopes of `label - 1` and `label`; Newton's method finds
-    /// it, with a bisection wherever a step would leave that interval.
+    /// The mode solves `r = response + weight spread slope(r)`. Its right side decreases in `r`, so
+    /// there is exactly one solution, between the values of the right side for slopes of `label -
+    /// 1` and `label`; Newton's method finds it, with a bisection wherever a step would leave that
+    /// interval.
     pub(crate) fn mode(&self, response: f64, spread: f64) -> Local {
         let reach = self.weight * spread;
         if self.likelihood == Likelihood::Gaussian {
@@ -314,7 +319,8 @@ impl WeightedTarget {
                 low = mode;
             }
             let step = -excess / (1.0 + reach * local.curvature);
-            // Newton's step if it stays inside and is at most half of the one before, so that it cannot oscillate.
+            // Newton's step if it stays inside and is at most half of the one before, so that it
+            // cannot oscillate.
             let newton = mode + step;
             let next = if low < newton && newton < high && 2.0 * step.abs() <= moved {
                 newton
@@ -331,7 +337,8 @@ impl WeightedTarget {
     }
 }
 
-/// Bisection of the widest interval of finite weights and spreads down to the tolerance takes fewer steps.
+/// Bisection of the widest interval of finite weights and spreads down to the tolerance takes fewer
+/// steps.
 const MODE_STEPS_MAX: usize = 128;
 
 /// Far below the rounding of an `f32` state.

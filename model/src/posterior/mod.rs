@@ -1,4 +1,5 @@
-//! The posterior of one user's weights: the prior, the losses, and the online regression with its canonical form.
+//! The posterior of one user's weights: the prior, the losses, and the online regression with its
+//! canonical form.
 
 pub mod canonical;
 pub mod learning;

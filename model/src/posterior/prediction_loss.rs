@@ -1,21 +1,22 @@
-//! The loss of one prediction. The gate, the guard, shadow models, quality monitors and the evaluation all use this
-//! definition, so that their figures are comparable.
+//! The loss of one prediction. The gate, the guard, shadow models, quality monitors and the
+//! evaluation all use this definition, so that their figures are comparable.
 
 use super::learning::Loss;
 use super::preference::preference;
 
-/// Predicted probabilities are clamped to this distance from 0 and 1, so that one confident mistake has a loss of at
-/// most 16.1.
+/// Predicted probabilities are clamped to this distance from 0 and 1, so that one confident mistake
+/// has a loss of at most 16.1.
 const PROBABILITY_MIN: f64 = 1e-7;
 
-/// The largest loss of one prediction, and the loss of a prediction that is NaN. Sums, means and squares of realistic
-/// numbers of losses stay finite, as does one loss in `f32`.
+/// The largest loss of one prediction, and the loss of a prediction that is NaN. Sums, means and
+/// squares of realistic numbers of losses stay finite, as does one loss in `f32`.
 pub const PREDICTION_LOSS_MAX: f64 = 1e30;
 
 impl Loss {
-    /// The outcome that a label stands for, in the unit of [`Loss::expected_label`]: the label itself under squared
-    /// loss; under logistic loss the label clamped to `0..=1`; under implicit loss the preference, 1 for a label above
-    /// 0 and otherwise 0 (Hu, Koren & Volinsky 2008, eq. 1).
+    /// The outcome that a label stands for, in the unit of [`Loss::expected_label`]: the label
+    /// itself under squared loss; under logistic loss the label clamped to `0..=1`; under implicit
+    /// loss the preference, 1 for a label above 0 and otherwise 0 (Hu, Koren & Volinsky 2008, eq.
+    /// 1).
     ///
     /// Models of one stream may have different losses, so labels outside the range do occur.
     #[must_use]
@@ -27,21 +28,21 @@ impl Loss {
         }
     }
 
-    /// The squared difference between prediction and outcome, at most [`PREDICTION_LOSS_MAX`]. `predicted` is in the
-    /// unit of [`Loss::expected_label`].
+    /// The squared difference between prediction and outcome, at most [`PREDICTION_LOSS_MAX`].
+    /// `predicted` is in the unit of [`Loss::expected_label`].
     #[must_use]
     pub fn squared_error(self, predicted: f32, label: f32) -> f64 {
         bounded((f64::from(predicted) - self.outcome(label)).powi(2))
     }
 
-    /// The loss of a prediction that was made before its label was learnt: from 0 to [`PREDICTION_LOSS_MAX`], never
-    /// NaN. `predicted` is in the unit of [`Loss::expected_label`].
+    /// The loss of a prediction that was made before its label was learnt: from 0 to
+    /// [`PREDICTION_LOSS_MAX`], never NaN. `predicted` is in the unit of [`Loss::expected_label`].
     ///
     /// - squared: `(predicted - label)^2`;
-    /// - logistic: `-y ln p - (1 - y) ln(1 - p)`, where `p` is the predicted probability and `y` the label clamped to
-    ///   `0..=1`;
-    /// - implicit: `(predicted - preference)^2`, without the confidence of Hu, Koren & Volinsky (2008, eq. 3), with
-    ///   which a few heavy users would dominate.
+    /// - logistic: `-y ln p - (1 - y) ln(1 - p)`, where `p` is the predicted probability and `y`
+    ///   the label clamped to `0..=1`;
+    /// - implicit: `(predicted - preference)^2`, without the confidence of Hu, Koren & Volinsky
+    ///   (2008, eq. 3), with which a few heavy users would dominate.
     #[must_use]
     pub fn prediction_loss(self, predicted: f32, label: f32) -> f64 {
         match self {

@@ -1,23 +1,26 @@
-//! Implicit feedback of a user-item pair: the definition shared by the learner, trainers, explanations and metrics.
+//! Implicit feedback of a user-item pair: the definition shared by the learner, trainers,
+//! explanations and metrics.
 //!
-//! After Hu, Koren and Volinsky (2008), every pair has a preference, 1 if the user has taken the item and otherwise 0,
-//! and a confidence in it, `c = 1 + sum e` over the observations of the pair, where the *excess* `e` of an observation
-//! is `weight * label`. A pair costs `c (p - s)^2` for its score `s`. The zeros of all items are in the prior; a taken
-//! pair adds to its `s^2`
+//! After Hu, Koren and Volinsky (2008), every pair has a preference, 1 if the user has taken the
+//! item and otherwise 0, and a confidence in it, `c = 1 + sum e` over the observations of the pair,
+//! where the *excess* `e` of an observation is `weight * label`. A pair costs `c (p - s)^2` for its
+//! score `s`. The zeros of all items are in the prior; a taken pair adds to its `s^2`
 //!
 //! ```text
 //! c (1 - s)^2 - s^2  =  E s^2 - 2 (E + 1) s + const,   with E = sum e:  weight E, target (E + 1) / E
 //! ```
 //!
-//! However often a pair was observed, its preference counts once. As a sequence of observations, that is the weight `e`
-//! with the target `(e + 1) / e` for the first one with a label above 0, and with the target 1 for every other one.
+//! However often a pair was observed, its preference counts once. As a sequence of observations,
+//! that is the weight `e` with the target `(e + 1) / e` for the first one with a label above 0, and
+//! with the target 1 for every other one.
 //!
-//! With a half-life both parts decay with age: each excess with that of its own observation, and the preference with
-//! that of the *latest* observation of the pair. Taking a pair again restores its preference; otherwise it decays back
-//! to the zero of the prior, `E s^2 - 2 (E + P) s` with `E = sum rho e` and `P = max rho`, where `rho` is the remaining
-//! share of an observation. As a sequence of observations: one at time `t` restores the share of the preference that
-//! the pair has lost since it was last taken, at `t'`: `P` grows by `1 - 2^(-(t - t') / half-life)`, and by nothing if
-//! the observation is late, `t < t'`.
+//! With a half-life both parts decay with age: each excess with that of its own observation, and
+//! the preference with that of the *latest* observation of the pair. Taking a pair again restores
+//! its preference; otherwise it decays back to the zero of the prior, `E s^2 - 2 (E + P) s` with `E
+//! = sum rho e` and `P = max rho`, where `rho` is the remaining share of an observation. As a
+//! sequence of observations: one at time `t` restores the share of the preference that the pair has
+//! lost since it was last taken, at `t'`: `P` grows by `1 - 2^(-(t - t') / half-life)`, and by
+//! nothing if the observation is late, `t < t'`.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -37,8 +40,8 @@ pub fn preference(label: f32) -> f64 {
     f64::from(u8::from(is_taken(label)))
 }
 
-/// An observation's addition to the confidence of its pair: `weight * label`, at least 0. Exact, and above 0 for every
-/// label above 0: the product of two `f32` fits an `f64`.
+/// An observation's addition to the confidence of its pair: `weight * label`, at least 0. Exact,
+/// and above 0 for every label above 0: the product of two `f32` fits an `f64`.
 #[must_use]
 pub fn excess(label: f32, weight: f32) -> f64 {
     if is_taken(label) { f64::from(weight) * f64::from(label) } else { 0.0 }
@@ -54,7 +57,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The addition of an observation to its pair, which was last taken at `taken_before`; `None` if the excess is 0.
+    /// The addition of an observation to its pair, which was last taken at `taken_before`; `None`
+    /// if the excess is 0.
     #[must_use]
     pub fn gained(
         excess: f64,
@@ -72,7 +76,8 @@ impl Pair {
         Self { excess, preference: 1.0 }
     }
 
-    /// `(E + P) / E`: the target of the score, with the weight `E`, in addition to the zero of every pair.
+    /// `(E + P) / E`: the target of the score, with the weight `E`, in addition to the zero of
+    /// every pair.
     #[must_use]
     pub fn target(self) -> f64 {
         (self.excess + self.preference) / self.excess
@@ -85,7 +90,8 @@ impl Pair {
     }
 }
 
-/// The latest time at which a user has taken each item, over the part of the history processed so far.
+/// The latest time at which a user has taken each item, over the part of the history processed so
+/// far.
 #[derive(Debug, Clone)]
 pub struct Takings<Item> {
     latest: HashMap<Item, Timestamp>,
@@ -98,8 +104,8 @@ impl<Item> Default for Takings<Item> {
 }
 
 impl<Item: Eq + Hash> Takings<Item> {
-    /// Processes the next observation of the history, in sequence order, and returns when its item was taken before:
-    /// [`crate::Example::taken_before`]. In amortised O(1).
+    /// Processes the next observation of the history, in sequence order, and returns when its item
+    /// was taken before: [`crate::Example::taken_before`]. In amortised O(1).
     pub fn next(&mut self, item: Item, label: f32, timestamp: Timestamp) -> Option<Timestamp> {
         let before = self.last(&item);
         if is_taken(label) {

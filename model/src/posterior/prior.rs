@@ -6,14 +6,16 @@ use crate::linear::{cholesky, norm_inf, symmetric_eigen};
 /// The largest condition number of a version's precision for which states in `f32` are accurate.
 pub const CONDITION_MAX: f64 = 1e4;
 
-/// Relative difference up to which a matrix counts as symmetric: rounding of a matrix written and read in `f64`.
+/// Relative difference up to which a matrix counts as symmetric: rounding of a matrix written and
+/// read in `f64`.
 const ASYMMETRY_MAX: f64 = 1e-9;
 
 /// The Gaussian prior of user weights and the noise of labels, fitted when a version is trained.
 ///
-/// A user's weights are distributed as `N(mean, noise_variance * precision^-1)` and a label as `N(offset + w·f,
-/// noise_variance)`. The precision `Lambda` is thus in units of the noise, as in the ridge problem `min |y - X w|^2 +
-/// (w - w0)^T Lambda (w - w0)`. The state of a new user equals this prior; `mean` is the bootstrap of Velox §2.5.
+/// A user's weights are distributed as `N(mean, noise_variance * precision^-1)` and a label as
+/// `N(offset + w·f, noise_variance)`. The precision `Lambda` is thus in units of the noise, as in
+/// the ridge problem `min |y - X w|^2 + (w - w0)^T Lambda (w - w0)`. The state of a new user equals
+/// this prior; `mean` is the bootstrap of Velox §2.5.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prior {
     mean: Vec<f64>,
@@ -23,7 +25,8 @@ pub struct Prior {
 }
 
 impl Prior {
-    /// A prior from its mean `w0` (length `dim`), precision `Lambda` (row-major `dim x dim`) and noise `sigma^2`.
+    /// A prior from its mean `w0` (length `dim`), precision `Lambda` (row-major `dim x dim`) and
+    /// noise `sigma^2`.
     ///
     /// # Errors
     /// `DimMismatch`, `NonFinite`, `OutOfRange` or `NotPositiveDefinite`.

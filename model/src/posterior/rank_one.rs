@@ -1,9 +1,9 @@
 //! One Sherman-Morrison step over a state of either precision.
 //!
-//! Matrices are stored in full, although they are symmetric. A packed triangle halves the bytes, but its rows do not
-//! fill whole registers and each entry is part of two sums: measured with plain loops at dimension 50, a step took 1.4
-//! times as long in cache and as long out of cache; it was faster only from a few hundred dimensions on (0.73 in cache
-//! at 512).
+//! Matrices are stored in full, although they are symmetric. A packed triangle halves the bytes,
+//! but its rows do not fill whole registers and each entry is part of two sums: measured with plain
+//! loops at dimension 50, a step took 1.4 times as long in cache and as long out of cache; it was
+//! faster only from a few hundred dimensions on (0.73 in cache at 512).
 
 use std::cell::Cell;
 use std::thread::LocalKey;
@@ -14,8 +14,8 @@ use celeris_kernel as kernel;
 
 /// Weights and inverse Gram matrix in one precision: `A^-1 = earlier - reduction reduction^T`.
 ///
-/// The rank-one reduction of a step is applied by the next step, which has to read the whole matrix anyway: a step then
-/// reads and writes the matrix once instead of reading it twice.
+/// The rank-one reduction of a step is applied by the next step, which has to read the whole matrix
+/// anyway: a step then reads and writes the matrix once instead of reading it twice.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State<T> {
     /// Length `dim`.
@@ -28,8 +28,8 @@ pub(crate) struct State<T> {
 
 /// The loops of a step in one precision.
 pub(crate) trait Steps: Real + 'static {
-    /// `matrix -= reduction reduction^T`, then `out = matrix * features`; returns `features·out` and
-    /// `weights·features`.
+    /// `matrix -= reduction reduction^T`, then `out = matrix * features`; returns `features·out`
+    /// and `weights·features`.
     fn reduce_and_multiply(
         matrix: &mut [Self],
         reduction: &[Self],
@@ -117,12 +117,13 @@ impl<T: Steps> State<T> {
         .collect()
     }
 
-    /// Absorbs one example: with `v = A^-1 x` and the slope and curvature of its log-likelihood at the most probable
-    /// response after it, `w += slope v` and `A^-1 -= curvature / (1 + curvature x·v) v v^T` (Sherman and Morrison 1950;
-    /// Velox eq. 2.2).
+    /// Absorbs one example: with `v = A^-1 x` and the slope and curvature of its log-likelihood at
+    /// the most probable response after it, `w += slope v` and `A^-1 -= curvature / (1 + curvature
+    /// x·v) v v^T` (Sherman and Morrison 1950; Velox eq. 2.2).
     ///
-    /// Under squared loss that slope is `weight (target - x·w) / (1 + weight x·v)`, the usual gain. Under logistic loss
-    /// the step ends at the exact mode of the Gaussian before it times the example's likelihood.
+    /// Under squared loss that slope is `weight (target - x·w) / (1 + weight x·v)`, the usual gain.
+    /// Under logistic loss the step ends at the exact mode of the Gaussian before it times the
+    /// example's likelihood.
     pub(crate) fn absorb(&mut self, features: &[f32], target: &WeightedTarget) {
         let Self { weights, earlier, reduction } = self;
         T::with_scratch(weights.len(), |v| {

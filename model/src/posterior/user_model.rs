@@ -11,10 +11,12 @@ use crate::sampler::Sampler;
 use crate::time::Timestamp;
 use celeris_kernel as kernel;
 
-/// The largest bound of the condition of `A` at which a state is held in `f32`; beyond it, in `f64`.
+/// The largest bound of the condition of `A` at which a state is held in `f32`; beyond it, in
+/// `f64`.
 ///
-/// The guarantee is a relative 2-norm error of the weights below 1e-4 up to this condition. Measured, states after full
-/// blocks of `f32` steps stay within 3e-6 of the dense solution even well beyond it (`tests/model/ridge_oracle.rs`).
+/// The guarantee is a relative 2-norm error of the weights below 1e-4 up to this condition.
+/// Measured, states after full blocks of `f32` steps stay within 3e-6 of the dense solution even
+/// well beyond it (`tests/model/ridge_oracle.rs`).
 pub const SINGLE_PRECISION_CONDITION_MAX: f64 = 1e5;
 
 /// Maximum number of state entries to prefetch: as many as fit half of the L1 cache.
@@ -32,8 +34,8 @@ pub struct Example<'a> {
     pub weight: f32,
     /// Time of the event, for models with a half-life.
     pub timestamp: Timestamp,
-    /// When the user had last taken the item by an earlier observation of the history, for implicit loss: see
-    /// [`crate::preference::Takings`]. `None` for the first one, and under other losses.
+    /// When the user had last taken the item by an earlier observation of the history, for implicit
+    /// loss: see [`crate::preference::Takings`]. `None` for the first one, and under other losses.
     pub taken_before: Option<Timestamp>,
 }
 
@@ -52,12 +54,14 @@ impl History for [Example<'_>] {
 /// A score with its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// `offset + w·f`: the expected label; under logistic loss its log-odds, see [`crate::Loss::probability`].
+    /// `offset + w·f`: the expected label; under logistic loss its log-odds, see
+    /// [`crate::Loss::probability`].
     pub score: f32,
-    /// `sqrt(sigma^2 f^T A^-1 f)`: the standard error of the score. Under logistic loss `sigma^2` is 1.
+    /// `sqrt(sigma^2 f^T A^-1 f)`: the standard error of the score. Under logistic loss `sigma^2`
+    /// is 1.
     pub std_error: f32,
-    /// `sqrt(sigma^2 + std_error^2)`: the standard deviation of a label around the score; under logistic loss `sqrt(p
-    /// (1 - p))` for the probability `p`.
+    /// `sqrt(sigma^2 + std_error^2)`: the standard deviation of a label around the score; under
+    /// logistic loss `sqrt(p (1 - p))` for the probability `p`.
     pub label_std: f32,
 }
 
@@ -68,22 +72,25 @@ enum Posterior {
     Double(State<f64>),
 }
 
-/// The state of one user under one version: the Gaussian posterior `A = Lambda + sum weight x x^T`, `w = w0 + A^-1 sum
-/// weight x (y - offset - x·w0)` of an online ridge regression, or its counterpart under another [`crate::Loss`]:
-/// weights and labels as the loss defines them, and for clicks Laplace's approximation.
+/// The state of one user under one version: the Gaussian posterior `A = Lambda + sum weight x x^T`,
+/// `w = w0 + A^-1 sum weight x (y - offset - x·w0)` of an online ridge regression, or its
+/// counterpart under another [`crate::Loss`]: weights and labels as the loss defines them, and for
+/// clicks Laplace's approximation.
 ///
-/// It is a pure function of the learning rule and the examples, in their order: equal inputs give equal bits on one
-/// instruction set, whether a state is live, rebuilt or resumed (see [`crate::canonical`]).
+/// It is a pure function of the learning rule and the examples, in their order: equal inputs give
+/// equal bits on one instruction set, whether a state is live, rebuilt or resumed (see
+/// [`crate::canonical`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserModel {
     posterior: Posterior,
     observations: u64,
     /// Upper bound of the largest eigenvalue of `A`, increased by every example.
     gram_norm: f64,
-    /// Upper bound of the largest eigenvalue of `A^-1` at the last solve; examples only decrease it.
+    /// Upper bound of the largest eigenvalue of `A^-1` at the last solve; examples only decrease
+    /// it.
     inverse_norm: f64,
-    /// The sums at the last checkpoint, kept so that the next one need not read the whole history again: from
-    /// [`CHECKPOINT_EVERY`] observations on, and always with a half-life.
+    /// The sums at the last checkpoint, kept so that the next one need not read the whole history
+    /// again: from [`CHECKPOINT_EVERY`] observations on, and always with a half-life.
     sums: Option<Box<GramSums>>,
 }
 
@@ -108,8 +115,8 @@ impl UserModel {
         Self::resume(learning, GramSums::empty(learning.dim()), history, observations)
     }
 
-    /// [`UserModel::rebuild`] starting from the sums of a state with the same rule and history ([`UserModel::sums`]),
-    /// to the same bits. Reads `history` from their end on.
+    /// [`UserModel::rebuild`] starting from the sums of a state with the same rule and history
+    /// ([`UserModel::sums`]), to the same bits. Reads `history` from their end on.
     ///
     /// # Errors
     /// As [`UserModel::absorb`], and `DimMismatch` also for sums of another length.
@@ -154,10 +161,11 @@ impl UserModel {
         })
     }
 
-    /// Absorbs the next example of `history`, the one at index [`UserModel::observations`]: by the Sherman-Morrison
-    /// identity in O(dim^2), or at a checkpoint by the batched solve in O(dim^3).
+    /// Absorbs the next example of `history`, the one at index [`UserModel::observations`]: by the
+    /// Sherman-Morrison identity in O(dim^2), or at a checkpoint by the batched solve in O(dim^3).
     ///
-    /// Reads `history` from [`UserModel::reads_from`] on. The learning rule must be the one of the previous examples.
+    /// Reads `history` from [`UserModel::reads_from`] on. The learning rule must be the one of the
+    /// previous examples.
     ///
     /// # Errors
     /// `DimMismatch` or `NonFinite`; the state is unchanged on error.
@@ -172,7 +180,8 @@ impl UserModel {
         let target = learning.weighted_target(&example);
         let gram_norm = self.gram_norm_with(&target, square_max);
         if self.outgrows_single_precision(gram_norm) {
-            // The bound was crossed between two checkpoints: solve the prefix again and go on in double precision.
+            // The bound was crossed between two checkpoints: solve the prefix again and go on in
+            // double precision.
             let solution = self.sums_through(learning, history, self.observations)?.solve(learning.prior())?;
             self.posterior = Posterior::Double(State::round(&solution.weights, &solution.gram_inverse));
         }
@@ -197,28 +206,30 @@ impl UserModel {
             || self.outgrows_single_precision(gram_norm())
     }
 
-    /// The first index of the history that [`UserModel::absorb`] reads when it absorbs `example` next: that of the
-    /// example itself, or, if [`UserModel::solve_is_due`], that of the first example not in the sums.
+    /// The first index of the history that [`UserModel::absorb`] reads when it absorbs `example`
+    /// next: that of the example itself, or, if [`UserModel::solve_is_due`], that of the first
+    /// example not in the sums.
     #[must_use]
     pub fn reads_from(&self, learning: &Learning, example: &Example) -> u64 {
         if self.solve_is_due(learning, example) { self.history_from() } else { self.observations }
     }
 
-    /// The first index of the history that the next solve reads: the number of examples in the sums of the last
-    /// checkpoint, or 0.
+    /// The first index of the history that the next solve reads: the number of examples in the sums
+    /// of the last checkpoint, or 0.
     #[must_use]
     pub fn history_from(&self) -> u64 {
         self.sums.as_ref().map_or(0, |sums| sums.observations())
     }
 
-    /// The sums at the last checkpoint, if the state keeps them: from [`CHECKPOINT_EVERY`] observations on, and always
-    /// with a half-life.
+    /// The sums at the last checkpoint, if the state keeps them: from [`CHECKPOINT_EVERY`]
+    /// observations on, and always with a half-life.
     #[must_use]
     pub fn sums(&self) -> Option<&GramSums> {
         self.sums.as_deref()
     }
 
-    /// Prefetches the state into the cache for an imminent [`UserModel::absorb`]. Has no other effect.
+    /// Prefetches the state into the cache for an imminent [`UserModel::absorb`]. Has no other
+    /// effect.
     pub fn prefetch(&self) {
         if let Posterior::Single(state) = &self.posterior {
             kernel::prefetch(&state.earlier[..state.earlier.len().min(PREFETCHED_MAX)]);
@@ -265,8 +276,8 @@ impl UserModel {
         matches!(self.posterior, Posterior::Double(_))
     }
 
-    /// A hash of the count of observations and every bit of weights and `A^-1`. States with equal hashes are equal, up
-    /// to 64-bit collisions.
+    /// A hash of the count of observations and every bit of weights and `A^-1`. States with equal
+    /// hashes are equal, up to 64-bit collisions.
     #[must_use]
     pub fn hash(&self) -> u64 {
         let mut hasher = Xxh3::new();
@@ -315,8 +326,9 @@ impl UserModel {
         }
     }
 
-    /// Scores `offset + w·f` without uncertainty for rows at arbitrary addresses, each an item's offset and features;
-    /// appended to `out`. A row's score has the same bits as from [`UserModel::estimate`].
+    /// Scores `offset + w·f` without uncertainty for rows at arbitrary addresses, each an item's
+    /// offset and features; appended to `out`. A row's score has the same bits as from
+    /// [`UserModel::estimate`].
     ///
     /// The caller guarantees that all features have `dim` entries.
     pub fn score_rows<'a>(&self, rows: impl IntoIterator<Item = (f32, &'a [f32])>, out: &mut Vec<f32>) {
@@ -335,13 +347,15 @@ impl UserModel {
         }
     }
 
-    /// [`UserModel::score_rows`] for `offsets.len()` items whose features are row-major in `features`.
+    /// [`UserModel::score_rows`] for `offsets.len()` items whose features are row-major in
+    /// `features`.
     pub fn score_all(&self, offsets: &[f32], features: &[f32], out: &mut Vec<f32>) {
         self.score_rows(self.table(offsets, features), out);
     }
 
-    /// Estimates for rows at arbitrary addresses, each an item's offset and features; appended to `out`. Several rows
-    /// share each read of the matrix, and each gets the same bits as from [`UserModel::estimate`].
+    /// Estimates for rows at arbitrary addresses, each an item's offset and features; appended to
+    /// `out`. Several rows share each read of the matrix, and each gets the same bits as from
+    /// [`UserModel::estimate`].
     ///
     /// The caller guarantees that all features have `dim` entries.
     pub fn estimate_rows<'a>(
@@ -368,7 +382,8 @@ impl UserModel {
         }
     }
 
-    /// [`UserModel::estimate_rows`] for `offsets.len()` items whose features are row-major in `features`.
+    /// [`UserModel::estimate_rows`] for `offsets.len()` items whose features are row-major in
+    /// `features`.
     pub fn estimate_all(&self, learning: &Learning, offsets: &[f32], features: &[f32], out: &mut Vec<Estimate>) {
         self.estimate_rows(learning, self.table(offsets, features), out);
     }
@@ -410,8 +425,8 @@ impl UserModel {
     }
 }
 
-/// Passes `rows` to `take` in blocks of [`kernel::ROWS`] with the number of real rows; the last row pads the last
-/// block.
+/// Passes `rows` to `take` in blocks of [`kernel::ROWS`] with the number of real rows; the last row
+/// pads the last block.
 fn by_block<'a>(
     mut rows: impl Iterator<Item = (f32, &'a [f32])>,
     mut take: impl FnMut(&[f32; kernel::ROWS], &[&'a [f32]; kernel::ROWS], usize),

@@ -11,7 +11,8 @@ fn rows_have_the_same_bits_in_batches_of_any_size_and_alone() {
         for scale in [1.0_f32, 3_000.0] {
             let mut vector = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.random_range(-1.0..1.0)).collect() };
             let (trained, table, offsets) = (vector(5 * dim), vector(41 * dim), vector(41));
-            // One feature of large magnitude makes the matrix badly conditioned, which requires double precision.
+            // One feature of large magnitude makes the matrix badly conditioned, which requires
+            // double precision.
             let loud = |(index, x)| if index % dim == 0 { x * scale } else { x };
             let trained: Vec<f32> = trained.into_iter().enumerate().map(loud).collect();
             let history: Vec<Example> = trained

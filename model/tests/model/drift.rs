@@ -51,8 +51,9 @@ fn a_million_updates_stay_at_the_dense_solution() {
     assert_eq!(model.observations(), UPDATES as u64);
     assert!(!model.is_double(), "the test covers f32 steps");
     eprintln!("largest relative error: weights {of_weights:.1e}, inverse Gram matrix {of_matrix:.1e}");
-    // A solve rounds once; at most 4,095 steps with a rounding of 6e-8 follow. The guarantee for the weights is 1e-4.
-    // Late in a long history, a step changes the matrix by less than its last digit, so the matrix may lag behind by
-    // part of the change over a block, a share of 4096 / n; `std_error` has half of that relative error.
+    // A solve rounds once; at most 4,095 steps with a rounding of 6e-8 follow. The guarantee for
+    // the weights is 1e-4. Late in a long history, a step changes the matrix by less than its last
+    // digit, so the matrix may lag behind by part of the change over a block, a share of 4096 / n;
+    // `std_error` has half of that relative error.
     assert!(of_weights <= 1e-4 && of_matrix <= 1e-3, "{of_weights:e}, {of_matrix:e}");
 }

@@ -1,5 +1,5 @@
-//! Weights, labels and features anywhere within their bounds: a state always exists, is finite, and is the same live
-//! and rebuilt.
+//! Weights, labels and features anywhere within their bounds: a state always exists, is finite, and
+//! is the same live and rebuilt.
 
 use celeris_model::observation::{LABEL_ABS_MAX, WEIGHT_MAX};
 use celeris_model::preference::Takings;
@@ -9,7 +9,8 @@ use proptest::prelude::*;
 
 const DIM: usize = 6;
 
-/// The largest magnitude of a feature that a caller may give, `celeris_features::table::FEATURE_ABS_MAX`.
+/// The largest magnitude of a feature that a caller may give,
+/// `celeris_features::table::FEATURE_ABS_MAX`.
 const FEATURE_MAX: f32 = 1e4;
 
 #[derive(Debug, Clone)]
@@ -121,12 +122,14 @@ proptest! {
         let model = check(&learning, &examples(&events, count))?;
         let wanted = if implicit { 1.0 } else { label };
         let score = model.response(&features);
-        // The prior's zero has a share of one in a thousand at a weight of a thousand, twice that for rounding.
+        // The prior's zero has a share of one in a thousand at a weight of a thousand, twice that
+        // for rounding.
         prop_assert!((score - wanted).abs() <= 3e-3 * wanted, "{score} is not {wanted}");
     }
 }
 
-/// After an observation of one direction with the largest weight, the state can still learn another direction.
+/// After an observation of one direction with the largest weight, the state can still learn another
+/// direction.
 #[test]
 fn a_heavy_observation_does_not_prevent_learning_another_direction() {
     let learning = Learning::from(Prior::isotropic(2, 1.0, 0.5).unwrap());
@@ -154,8 +157,8 @@ fn a_heavy_observation_does_not_prevent_learning_another_direction() {
     }
 }
 
-/// Between two checkpoints, the spreads of rank-one steps may be far below the rounding of their inputs; the steps must
-/// not diverge.
+/// Between two checkpoints, the spreads of rank-one steps may be far below the rounding of their
+/// inputs; the steps must not diverge.
 #[test]
 fn scores_of_contradicting_heavy_observations_stay_between_the_labels() {
     let learning = Learning::new(Prior::isotropic(DIM, 1e-3, 0.5).unwrap(), Loss::Squared, None);

@@ -1,4 +1,5 @@
-//! The contribution of each observation to a score, compared with the score itself and with its definition.
+//! The contribution of each observation to a score, compared with the score itself and with its
+//! definition.
 
 use celeris_model::{Example, HalfLife, History, Influence, Learning, Loss, Prior, Timestamp, UserModel};
 use nalgebra::{DMatrix, DVector};
@@ -7,8 +8,8 @@ use rand_chacha::ChaCha8Rng;
 
 const DIM: usize = 6;
 
-/// Terms are computed in `f64` from a state that is rounded to `f32`, with an error of up to 3e-6 of the whole
-/// (`ridge_oracle.rs`).
+/// Terms are computed in `f64` from a state that is rounded to `f32`, with an error of up to 3e-6
+/// of the whole (`ridge_oracle.rs`).
 const ROUNDING: f64 = 1e-5;
 
 struct TestHistory(Vec<([f32; DIM], f32, i64)>);
@@ -59,7 +60,8 @@ fn the_terms_sum_to_the_score_under_every_loss_with_and_without_forgetting() {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     for loss in [Loss::Squared, Loss::Implicit, Loss::Logistic] {
         for half_life in [None, Some(30.0)] {
-            // Below, at and beyond checkpoints, and beyond the last one that reads the whole history.
+            // Below, at and beyond checkpoints, and beyond the last one that reads the whole
+            // history.
             for count in [0, 1, 2, 3, 64, 100, 900, 5_000] {
                 if half_life.is_some() && count > 100 {
                     continue;

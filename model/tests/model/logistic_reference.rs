@@ -1,4 +1,5 @@
-//! The online posterior of clicks compared with scikit-learn's batch logistic regression, and with the true weights.
+//! The online posterior of clicks compared with scikit-learn's batch logistic regression, and with
+//! the true weights.
 
 use celeris_model::{Example, Learning, Loss, Prior, Timestamp, UserModel};
 use nalgebra::{DMatrix, DVector};
@@ -71,7 +72,8 @@ fn clicks_are_predicted_as_well_as_by_batch_logistic_regression() {
         moderated += log_loss(&user.outcomes, estimates.iter().map(|e| Loss::Logistic.probability(e).unwrap()));
         reference += user.log_loss;
         if history.len().is_power_of_two() {
-            // At a checkpoint both solve the same problem; only rounding to f32 and of the fixture remains.
+            // At a checkpoint both solve the same problem; only rounding to f32 and of the fixture
+            // remains.
             let distance = (DVector::from_vec(model.weights()) - DVector::from_column_slice(&user.weights)).norm();
             assert!(distance <= 1e-5, "{distance:e}");
             solved += 1;
@@ -86,7 +88,8 @@ fn clicks_are_predicted_as_well_as_by_batch_logistic_regression() {
         reference / users
     );
     assert!((plain / reference - 1.0).abs() <= 0.01, "{plain} against {reference}");
-    // The uncertainty can make predictions better than any single weights, so only one side is bounded.
+    // The uncertainty can make predictions better than any single weights, so only one side is
+    // bounded.
     assert!(moderated / reference <= 1.01, "{moderated} against {reference}");
 }
 

@@ -34,7 +34,8 @@ impl History for TestHistory {
     }
 }
 
-/// `count` examples about an hour apart, some of them late; labels are clicks, counts or ratings depending on the loss.
+/// `count` examples about an hour apart, some of them late; labels are clicks, counts or ratings
+/// depending on the loss.
 fn test_history(seed: u64, loss: Loss, count: usize) -> TestHistory {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let truth: [f64; DIM] = std::array::from_fn(|_| rng.random_range(-1.5..1.5));
@@ -108,7 +109,8 @@ fn distance(model: &UserModel, exact: &(DVector<f64>, DMatrix<f64>)) -> f64 {
     weights.max(inverse)
 }
 
-/// States that are solved and rounded to `f32` once have an error of about that rounding, 6e-8 per value.
+/// States that are solved and rounded to `f32` once have an error of about that rounding, 6e-8 per
+/// value.
 const ROUNDED: f64 = 1e-6;
 
 #[test]
@@ -145,7 +147,8 @@ fn distant_times_decay_everything_before_and_nothing_else() {
     }
 }
 
-/// Hu, Koren & Volinsky (2008), equation 4, over a whole catalog: `(Y^T C Y + lambda I)^-1 Y^T C p`.
+/// Hu, Koren & Volinsky (2008), equation 4, over a whole catalog: `(Y^T C Y + lambda I)^-1 Y^T C
+/// p`.
 #[test]
 fn implicit_feedback_is_weighted_matrix_factorization() {
     let history = test_history(3, Loss::Implicit, 40);
@@ -233,8 +236,8 @@ fn deviations_from_the_mode(learning: &Learning, history: &TestHistory, count: u
 #[test]
 fn clicks_stay_near_the_mode_between_solves() {
     let learning = Learning::new(prior(), Loss::Logistic, None);
-    // Just before a solve, and in the second and third block of a long history. A shift of 0.3 standard deviations
-    // reduces a coverage of 90 % to 88 %; the effect of 0.05 is not visible.
+    // Just before a solve, and in the second and third block of a long history. A shift of 0.3
+    // standard deviations reduces a coverage of 90 % to 88 %; the effect of 0.05 is not visible.
     for (count, bound) in [(31, 0.3), (255, 0.3), (2047, 0.3), (4097, 0.05), (8191, 0.05), (8192, 0.05), (9000, 0.05)] {
         let deviations = deviations_from_the_mode(&learning, &test_history(6, Loss::Logistic, count), count);
         assert!(deviations <= bound, "{deviations} standard deviations after {count}");
@@ -243,7 +246,8 @@ fn clicks_stay_near_the_mode_between_solves() {
 
 #[test]
 fn a_surprise_does_not_overshoot() {
-    // A vague prior and a confident wrong prediction: a plain Newton step would move the response beyond -50.
+    // A vague prior and a confident wrong prediction: a plain Newton step would move the response
+    // beyond -50.
     let prior = Prior::new(vec![0.0, 9.0], vec![0.01, 0.0, 0.0, 0.01], 1.0).unwrap();
     let learning = Learning::new(prior, Loss::Logistic, None);
     let click = |label| Example {
@@ -312,7 +316,8 @@ fn probabilities_are_moderated_by_their_uncertainty() {
     let model = live(&learning, &history, 40);
     let estimate = model.estimate(&learning, 0.3, &history.features[0]);
     let probability = f64::from(Loss::Logistic.probability(&estimate).unwrap());
-    // The mean of the sigmoid over the posterior of the score, by the midpoint rule over ten standard errors.
+    // The mean of the sigmoid over the posterior of the score, by the midpoint rule over ten
+    // standard errors.
     let (score, std_error) = (f64::from(estimate.score), f64::from(estimate.std_error));
     let (mut mean, mut mass) = (0.0, 0.0);
     for step in -5_000..5_000 {

@@ -1,5 +1,5 @@
-//! Implicit feedback compared with its definition, Hu, Koren and Volinsky (2008): a dense solve in `f64` over all
-//! pairs, however often each was observed, corrected or retracted.
+//! Implicit feedback compared with its definition, Hu, Koren and Volinsky (2008): a dense solve in
+//! `f64` over all pairs, however often each was observed, corrected or retracted.
 
 use celeris_model::preference::Takings;
 use celeris_model::{Example, GramSums, HalfLife, Learning, Loss, Prior, Timestamp, UserModel};
@@ -61,9 +61,9 @@ fn examples<'a>(catalog: &'a [f32], events: &[Event]) -> Vec<Example<'a>> {
     events.iter().map(example).collect()
 }
 
-/// `(Y^T C Y + lambda I)^-1 Y^T C p` over the whole catalog, confidences and preferences pair by pair. With a
-/// half-life, a pair is a preference of 1 with its decayed confidence, and for the remaining share the 0 of the prior:
-/// `c (1 - s)^2 + z s^2`.
+/// `(Y^T C Y + lambda I)^-1 Y^T C p` over the whole catalog, confidences and preferences pair by
+/// pair. With a half-life, a pair is a preference of 1 with its decayed confidence, and for the
+/// remaining share the 0 of the prior: `c (1 - s)^2 + z s^2`.
 fn batch(catalog: &[f32], events: &[Event], half_life_hours: Option<f64>) -> (DVector<f64>, DMatrix<f64>) {
     let latest = events.iter().map(|event| event.hour).max().unwrap_or(0);
     let left = |hour: i64| half_life_hours.map_or(1.0, |life| 0.5_f64.powf((latest - hour) as f64 / life));
@@ -184,8 +184,8 @@ fn plays_approach_a_score_of_one_and_do_not_pass_it() {
     }
 }
 
-/// With a half-life the preference is as fresh as the latest play, late observations do not make it older, and without
-/// further plays it decays to nothing.
+/// With a half-life the preference is as fresh as the latest play, late observations do not make it
+/// older, and without further plays it decays to nothing.
 #[test]
 fn a_preference_is_as_fresh_as_the_latest_play() {
     let catalog = catalog();
@@ -218,7 +218,8 @@ fn the_smallest_and_the_largest_excess_are_solved_as_any_other() {
     }
 }
 
-/// Repeats on both sides of the checkpoint from which on sums are kept and earlier examples are not read again.
+/// Repeats on both sides of the checkpoint from which on sums are kept and earlier examples are not
+/// read again.
 #[test]
 fn repeats_across_the_checkpoints_are_the_same_bits_live_rebuilt_and_resumed() {
     let catalog = catalog();

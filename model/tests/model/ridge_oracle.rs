@@ -1,4 +1,5 @@
-//! The online state compared with the dense ridge solution in `f64`, and live states with rebuilt ones bit for bit.
+//! The online state compared with the dense ridge solution in `f64`, and live states with rebuilt
+//! ones bit for bit.
 
 use celeris_model::{Example, History, Learning, Prior, Timestamp, UserModel};
 use nalgebra::{DMatrix, DVector};
@@ -34,14 +35,15 @@ fn uniform(rng: &mut ChaCha8Rng, low: f64, high: f64) -> f64 {
     rng.random_range(low..high)
 }
 
-/// `count` examples whose features in dimension `j` have the magnitude `scales[j]`, and `loud` times that in the later
-/// part.
+/// `count` examples whose features in dimension `j` have the magnitude `scales[j]`, and `loud`
+/// times that in the later part.
 fn test_history(rng: &mut ChaCha8Rng, scales: &[f64], loud: f64, count: usize) -> TestHistory {
     let dim = scales.len();
     let truth: Vec<f64> = scales.iter().map(|scale| uniform(rng, -1.0, 1.0) / scale).collect();
     let mut all = TestHistory { dim, features: vec![], labels: vec![], offsets: vec![], weights: vec![] };
     for n in 0..count {
-        // A third of the way in, the features become larger: the bound of the condition must reflect that.
+        // A third of the way in, the features become larger: the bound of the condition must
+        // reflect that.
         let loudness = if n * 3 > count { loud } else { 1.0 };
         let mut row: Vec<f32> =
             scales.iter().map(|scale| (uniform(rng, -1.7, 1.7) * scale * loudness) as f32).collect();
@@ -120,8 +122,8 @@ proptest! {
         prop_assert!(error <= 1e-4, "relative error {error:e} at d={dim} n={count} condition {condition:e} double {}", model.is_double());
     }
 
-    /// Features of very different magnitudes make `A` badly conditioned; such users are held in `f64` and stay
-    /// accurate.
+    /// Features of very different magnitudes make `A` badly conditioned; such users are held in
+    /// `f64` and stay accurate.
     #[test]
     fn badly_scaled_users_are_held_in_double_precision(seed in any::<u64>(), dim in 2_usize..16, count in 1_usize..3_000) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -131,7 +133,8 @@ proptest! {
         let model = live(&learning, &history, count);
         let (exact, condition) = dense(&learning, &history, count);
         prop_assert!(model.is_double() || condition <= 1e5, "held in f32 at condition {condition:e}");
-        // Double precision loses condition times 1e-16 per step; 1e-6 leaves room for thousands of steps at 1e8.
+        // Double precision loses condition times 1e-16 per step; 1e-6 leaves room for thousands of
+        // steps at 1e8.
         let error = relative_error(&model, &exact);
         prop_assert!(error <= 1e-6 || condition <= 1e5 && error <= 1e-4, "relative error {error:e}, condition {condition:e}");
     }
@@ -223,6 +226,7 @@ fn draws_have_the_posterior_as_their_distribution() {
         second_moment.ger(1.0 / draws as f64, &deviation, &deviation, 1.0);
     }
     let expected = DMatrix::from_row_slice(dim, dim, &model.gram_inverse()) * learning.noise_variance();
-    // The relative standard error of a variance over 40,000 draws is 0.7 %; 4 % is more than five of them.
+    // The relative standard error of a variance over 40,000 draws is 0.7 %; 4 % is more than five
+    // of them.
     assert!((&second_moment - &expected).norm() <= 0.04 * expected.norm(), "{second_moment} against {expected}");
 }

@@ -28,8 +28,8 @@ pub struct Activation {
 }
 
 impl Activation {
-    /// Makes `version` the active version of its model, and creates the model if it does not serve yet. Requests in
-    /// progress finish on their version.
+    /// Makes `version` the active version of its model, and creates the model if it does not serve
+    /// yet. Requests in progress finish on their version.
     ///
     /// # Errors
     /// `Storage`.
@@ -45,8 +45,8 @@ impl Activation {
         Ok(())
     }
 
-    /// Makes a prepared version the active one, at once for all requests that start afterwards. Requests in progress
-    /// finish on their version.
+    /// Makes a prepared version the active one, at once for all requests that start afterwards.
+    /// Requests in progress finish on their version.
     pub fn switch(&self, defaults: RankingDefaults, prepared: Prepared) {
         let Prepared { stream, version, .. } = prepared;
         self.models.switch(&stream, defaults, version);
@@ -68,8 +68,9 @@ impl Activation {
         }
     }
 
-    /// The label that `version` predicts for an observation that the active version has predicted, from the user's
-    /// state before it. `None` if the observation was retracted, or the state has already learnt from it.
+    /// The label that `version` predicts for an observation that the active version has predicted,
+    /// from the user's state before it. `None` if the observation was retracted, or the state has
+    /// already learnt from it.
     ///
     /// Blocks on the disk if the user is not in memory.
     ///

@@ -1,13 +1,13 @@
 //! Warms the caches for a version before it serves, so that a switch does not slow requests down.
 //!
-//! Three kinds of entries are prepared: the states of recently used users, the features of recently used items outside
-//! the trained table, and the cached predictions. Each is computed under the next version in small steps and inserted
-//! next to the entries in use. A preparation may use the free part of a cache's budget, and at least a quarter of it;
-//! [`Warmed`] reports how much fitted.
+//! Three kinds of entries are prepared: the states of recently used users, the features of recently
+//! used items outside the trained table, and the cached predictions. Each is computed under the
+//! next version in small steps and inserted next to the entries in use. A preparation may use the
+//! free part of a cache's budget, and at least a quarter of it; [`Warmed`] reports how much fitted.
 //!
-//! A state prepared before the switch lacks the observations made afterwards; on its first access it catches up by one
-//! rank-one step for each. So an observation that arrives during a preparation is neither missed nor counted twice: a
-//! state always matches the log.
+//! A state prepared before the switch lacks the observations made afterwards; on its first access
+//! it catches up by one rank-one step for each. So an observation that arrives during a preparation
+//! is neither missed nor counted twice: a state always matches the log.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,7 +62,8 @@ impl Prepared {
 }
 
 impl Activation {
-    /// The recently used entries under the active version of `model` that fit. Reads the caches; computes nothing.
+    /// The recently used entries under the active version of `model` that fit. Reads the caches;
+    /// computes nothing.
     ///
     /// # Errors
     /// `UnknownModel`.
@@ -75,8 +76,8 @@ impl Activation {
         Ok(Hot { stream, users, items, items_of, predictions })
     }
 
-    /// Computes the entries of `hot` under `version`, until `deadline`. Meant for a thread of low priority: it holds
-    /// locks that requests need only for one step at a time.
+    /// Computes the entries of `hot` under `version`, until `deadline`. Meant for a thread of low
+    /// priority: it holds locks that requests need only for one step at a time.
     ///
     /// # Errors
     /// `Storage`.
@@ -106,7 +107,8 @@ impl Activation {
             }
             match self.prepare_user(&key, &entry, &version, &features) {
                 Ok(()) => warmed.users.prepared += 1,
-                // The log's queue cannot take more features to freeze. The user's next request prepares the rest.
+                // The log's queue cannot take more features to freeze. The user's next request
+                // prepares the rest.
                 Err(error) if error.is_overload() => {}
                 Err(error) => return Err(error),
             }

@@ -113,13 +113,13 @@ impl<'e> Plan<'e> {
 }
 
 impl ItemCatalog {
-    /// Applies changes of items in their order, with one sync, and returns a result for each: a failed change has no
-    /// effect and does not affect the others. Requests that start afterwards see the changed items. The caller limits
-    /// their number.
+    /// Applies changes of items in their order, with one sync, and returns a result for each: a
+    /// failed change has no effect and does not affect the others. Requests that start afterwards
+    /// see the changed items. The caller limits their number.
     ///
     /// # Errors
-    /// `UnknownModel` or `Storage`, for all changes. For one: `Features` for an invalid vector, `Attributes`,
-    /// `UnknownItem` for deleting an unknown item, or `IsSelection` for features.
+    /// `UnknownModel` or `Storage`, for all changes. For one: `Features` for an invalid vector,
+    /// `Attributes`, `UnknownItem` for deleting an unknown item, or `IsSelection` for features.
     pub fn edit_items(
         &self,
         model: &ModelName,
@@ -186,8 +186,8 @@ impl ItemCatalog {
         }
     }
 
-    /// Deletes an item: no model or version of the stream recommends it until it is described again. Trained versions
-    /// and user states keep what they learnt from it.
+    /// Deletes an item: no model or version of the stream recommends it until it is described
+    /// again. Trained versions and user states keep what they learnt from it.
     ///
     /// # Errors
     /// `UnknownModel`, `UnknownItem` or `Storage`.

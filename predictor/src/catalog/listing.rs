@@ -68,8 +68,8 @@ impl ItemCatalog {
         Ok(page.into_iter().map(|(item, record)| listed(&version, item, Some(record))).collect())
     }
 
-    /// A page of the catalog's items, described or trained on, that match `search`, in the order of their ids, after
-    /// `after`. Includes items that are currently unavailable.
+    /// A page of the catalog's items, described or trained on, that match `search`, in the order of
+    /// their ids, after `after`. Includes items that are currently unavailable.
     ///
     /// # Errors
     /// `UnknownModel` or `Storage`.

@@ -16,7 +16,8 @@ const ITEMS_AT_ONCE: usize = 16_384;
 
 type Read = (ItemId, Option<Map<String, Value>>);
 
-/// Reads all items of a stream, including deleted ones, so that no version's table restores a deleted item.
+/// Reads all items of a stream, including deleted ones, so that no version's table restores a
+/// deleted item.
 pub(super) fn load(storage: &Storage, stream: &StreamName) -> Result<StreamCatalog, PredictorError> {
     let started = Instant::now();
     let mut catalog = Catalog::new();

@@ -1,10 +1,12 @@
-//! The items that models may recommend: one catalog for each stream, and one search index for each serving version.
+//! The items that models may recommend: one catalog for each stream, and one search index for each
+//! serving version.
 //!
-//! The catalog is loaded when the stream's first model is served, and updated within every request that changes an
-//! item: the change is visible when the request returns. A change is stored first and then applied to the catalog, both
-//! under the item's lock, so that memory and disk agree on the order of changes. The delta indexes of all versions that
-//! serve or are being prepared are updated in the same request; a version that is being prepared is registered for
-//! changes before it reads the catalog, so it misses none.
+//! The catalog is loaded when the stream's first model is served, and updated within every request
+//! that changes an item: the change is visible when the request returns. A change is stored first
+//! and then applied to the catalog, both under the item's lock, so that memory and disk agree on
+//! the order of changes. The delta indexes of all versions that serve or are being prepared are
+//! updated in the same request; a version that is being prepared is registered for changes before
+//! it reads the catalog, so it misses none.
 
 mod edits;
 mod listing;
@@ -32,7 +34,8 @@ pub struct ItemCatalog {
     storage: Storage,
     models: Arc<Models>,
     features: Arc<FeatureStore>,
-    /// The catalogs in use; weak, so that a catalog is dropped with the last model and request that use it.
+    /// The catalogs in use; weak, so that a catalog is dropped with the last model and request that
+    /// use it.
     streams: Mutex<HashMap<StreamName, Weak<StreamCatalog>>>,
     /// The versions that serve or are being prepared, which are notified of changes.
     versions: Mutex<Vec<Weak<ServingVersion>>>,
@@ -55,7 +58,8 @@ impl ItemCatalog {
     pub(crate) fn equip(&self, stream: &StreamName, version: &Arc<ServingVersion>) -> Result<(), PredictorError> {
         let catalog = self.stream(stream)?;
         version.equip(Retrieval::new(&version.theta, Arc::clone(&catalog)));
-        // From here on the version receives every change, so only items described before are missing.
+        // From here on the version receives every change, so only items described before are
+        // missing.
         self.versions.lock().push(Arc::downgrade(version));
         version.retrieval().fill(&catalog.described(), |item| self.features.read(version, stream, item))
     }

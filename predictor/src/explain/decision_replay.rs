@@ -1,8 +1,10 @@
-//! Replay of a decision: rebuilds the candidates and scores that its policy had, and draws the ranking again.
+//! Replay of a decision: rebuilds the candidates and scores that its policy had, and draws the
+//! ranking again.
 //!
-//! A user's state is a function of the version and of the user's records, and the decision records the epoch at which
-//! it was made; so the scores are reproduced bit for bit, and with the recorded seed the same ranking. Decisions whose
-//! inputs have changed since cannot be replayed, and the reason is returned.
+//! A user's state is a function of the version and of the user's records, and the decision records
+//! the epoch at which it was made; so the scores are reproduced bit for bit, and with the recorded
+//! seed the same ranking. Decisions whose inputs have changed since cannot be replayed, and the
+//! reason is returned.
 
 use celeris_bandits::{Candidates, PolicySpec, PoolShare};
 use celeris_model::{Decision, Estimate, InputsDigest, ItemId, Record, RecordKind, Sequence, UserEpoch, UserModel};
@@ -78,18 +80,21 @@ pub struct ReplayedSlot {
     pub rank_by_score: u32,
     /// Whether greedy would have shown it in no slot.
     pub explored: bool,
-    /// The probability of this item in this slot, given the slots above; `None` if there is no closed form.
+    /// The probability of this item in this slot, given the slots above; `None` if there is no
+    /// closed form.
     pub propensity: Option<f32>,
 }
 
 impl DecisionReplay {
-    /// The inputs in the form that policies and estimators take. `version` is the one that they were rebuilt under.
+    /// The inputs in the form that policies and estimators take. `version` is the one that they
+    /// were rebuilt under.
     #[must_use]
     pub fn candidates<'a>(&'a self, version: &'a ServingVersion) -> Candidates<'a> {
         self.inputs.candidates(&self.posterior, &version.learning)
     }
 
-    /// Whether the inputs match the record: all candidates have the same scores, to the bit, and the same features.
+    /// Whether the inputs match the record: all candidates have the same scores, to the bit, and
+    /// the same features.
     #[must_use]
     pub fn is_of(&self, decision: &Decision) -> bool {
         self.digest == decision.inputs
@@ -134,10 +139,11 @@ pub fn is_same(replayed: &[ReplayedSlot], decision: &Decision) -> bool {
 }
 
 impl Explainer {
-    /// Rebuilds the inputs of a decision under the version that scored, which need not serve. Reads the user's history
-    /// from disk; blocks the thread.
+    /// Rebuilds the inputs of a decision under the version that scored, which need not serve. Reads
+    /// the user's history from disk; blocks the thread.
     ///
-    /// The caller guarantees that `version` is [`Decision::version`] of the model [`Decision::scored_by`].
+    /// The caller guarantees that `version` is [`Decision::version`] of the model
+    /// [`Decision::scored_by`].
     ///
     /// # Errors
     /// `UnknownModel`, `Model` or `Storage`.
@@ -189,9 +195,10 @@ fn as_it_was<'h>(history: &'h [(Sequence, Record)], decision: &Decision) -> Opti
     if after == UserEpoch(0) {
         return Some(Vec::new());
     }
-    // A retraction removes its observation from the history, and only its own record keeps the position. A user's
-    // records are in the order of their epochs, so positions before the first later record are earlier; if the last
-    // earlier record is still there, its position is the bound.
+    // A retraction removes its observation from the history, and only its own record keeps the
+    // position. A user's records are in the order of their epochs, so positions before the first
+    // later record are earlier; if the last earlier record is still there, its position is the
+    // bound.
     let end = match (before.last(), since.first()) {
         (Some((last, record)), _) if record.user_epoch == after => last.next(),
         (_, Some((first, _))) => *first,

@@ -31,7 +31,8 @@ pub struct Explainer {
 }
 
 impl Explainer {
-    /// A replay of histories of the stream of `version`'s model under `version`, which need not serve.
+    /// A replay of histories of the stream of `version`'s model under `version`, which need not
+    /// serve.
     ///
     /// # Errors
     /// `UnknownModel`.

@@ -1,4 +1,5 @@
-//! Replays users' histories under any version, serving or not, and predicts each observation before it is learnt from.
+//! Replays users' histories under any version, serving or not, and predicts each observation before
+//! it is learnt from.
 //!
 //! Does not touch the caches or user states that requests use.
 
@@ -35,8 +36,9 @@ pub struct Replayed {
     /// Whether it took part in the validation pool.
     pub pool: bool,
     pub label: f32,
-    /// The share of the other items that score higher, ties counted half; `None` if there are no others. Items that the
-    /// user has observations of are left out: they rank high because of these.
+    /// The share of the other items that score higher, ties counted half; `None` if there are no
+    /// others. Items that the user has observations of are left out: they rank high because of
+    /// these.
     pub outranked: Option<f32>,
 }
 
@@ -50,10 +52,11 @@ impl<'v> Replay<'v> {
         Self { version, stream, storage, features, later: HashMap::new() }
     }
 
-    /// Predicts the `wanted` observations of a user, each before it is learnt from, in their order, and ranks them
-    /// among other items.
+    /// Predicts the `wanted` observations of a user, each before it is learnt from, in their order,
+    /// and ranks them among other items.
     ///
-    /// Observations before the first wanted one are learnt from in one batch, as in a rebuilt state.
+    /// Observations before the first wanted one are learnt from in one batch, as in a rebuilt
+    /// state.
     ///
     /// # Errors
     /// `Model` or `Storage`.

@@ -38,7 +38,8 @@ pub struct Because {
     pub contribution: f64,
 }
 
-/// A score and its terms: it equals the sum of `prior`, every `because`, and `others`, up to rounding of the state.
+/// A score and its terms: it equals the sum of `prior`, every `because`, and `others`, up to
+/// rounding of the state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Why {
     pub version: VersionId,

@@ -1,4 +1,5 @@
-//! The search index of one version: the table of its trained items, and a delta index of items added since training.
+//! The search index of one version: the table of its trained items, and a delta index of items
+//! added since training.
 
 use std::sync::Arc;
 
@@ -30,7 +31,8 @@ pub(crate) struct Retrieval {
     table: Table,
     /// Described items that are not in the table, with their features under the version.
     fresh: RwLock<DeltaIndex>,
-    /// Held from reading an item's features until they are in `fresh`, so that the latest read wins.
+    /// Held from reading an item's features until they are in `fresh`, so that the latest read
+    /// wins.
     refreshing: [Mutex<()>; STRIPES],
 }
 
@@ -96,8 +98,8 @@ impl Retrieval {
         best_of(k, [trained.as_slice(), fresh.as_slice()])
     }
 
-    /// Updates these rows to the current state of their items: in the delta index with their features under the version,
-    /// which `read` returns, or removed from it.
+    /// Updates these rows to the current state of their items: in the delta index with their
+    /// features under the version, which `read` returns, or removed from it.
     pub(crate) fn refresh<F: FreshFeatures>(
         &self,
         rows: &[Row],

@@ -62,7 +62,8 @@ impl StreamCatalog {
         rows.into_iter().map(|row| catalog.item(row).clone()).collect()
     }
 
-    /// Whether the item may be found: it is described or a serving version was trained on it, and it is not deleted.
+    /// Whether the item may be found: it is described or a serving version was trained on it, and
+    /// it is not deleted.
     pub(crate) fn is_alive(&self, item: &ItemId) -> bool {
         let catalog = self.catalog.read();
         catalog.row(item).is_some_and(|row| catalog.is_alive(row))
@@ -141,8 +142,8 @@ impl StreamCatalog {
         version.rows().chunks(ROWS_AT_ONCE).for_each(|rows| self.catalog.write().dismiss(rows));
     }
 
-    /// For each row, the item if it belongs in the version's delta index, that is, it is described and not in the
-    /// version's table; `None` otherwise.
+    /// For each row, the item if it belongs in the version's delta index, that is, it is described
+    /// and not in the version's table; `None` otherwise.
     pub(super) fn fresh_items(&self, retrieval: &Retrieval, rows: &[Row]) -> Vec<Option<ItemId>> {
         let catalog = self.catalog.read();
         let fresh = |row: &Row| {

@@ -1,8 +1,8 @@
 //! Amendments: correction and retraction of an observation, and erasure of a user.
 //!
-//! Each is an event of its user: it takes an epoch, is appended to the log, and is acknowledged once durable. The log
-//! changes the affected records in the same write, and the user's states are rebuilt from the remaining records, as if
-//! the history had always been so.
+//! Each is an event of its user: it takes an epoch, is appended to the log, and is acknowledged
+//! once durable. The log changes the affected records in the same write, and the user's states are
+//! rebuilt from the remaining records, as if the history had always been so.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,7 +24,8 @@ pub struct Amended {
     pub user: UserId,
     /// The user's epoch after this event.
     pub user_epoch: UserEpoch,
-    /// The event's position in the user's partition; for a correction that changed nothing, the observation's own.
+    /// The event's position in the user's partition; for a correction that changed nothing, the
+    /// observation's own.
     pub sequence: Sequence,
     /// Whether the observation already had that label, so that nothing was written.
     pub duplicate: bool,
@@ -63,11 +64,12 @@ enum Attempt {
 }
 
 impl Ingest {
-    /// Corrects an observation's label: the user's states become as if it had always had this label.
+    /// Corrects an observation's label: the user's states become as if it had always had this
+    /// label.
     ///
     /// # Errors
-    /// `UnknownModel`, `UnknownObservation`, `Model` for an invalid label; `Storage`, with `ObservationForgotten` if it
-    /// was retracted.
+    /// `UnknownModel`, `UnknownObservation`, `Model` for an invalid label; `Storage`, with
+    /// `ObservationForgotten` if it was retracted.
     pub async fn correct(&self, model: &ModelName, id: &ObservationId, label: f32) -> Result<Amended, PredictorError> {
         check_label(label)?;
         let model = self.models.on_stream_of(model)?;
@@ -78,7 +80,8 @@ impl Ingest {
     /// Retracts an observation: the user's states become as if it had never been made.
     ///
     /// # Errors
-    /// `UnknownModel`, `UnknownObservation`; `Storage`, with `ObservationForgotten` if it was already retracted.
+    /// `UnknownModel`, `UnknownObservation`; `Storage`, with `ObservationForgotten` if it was
+    /// already retracted.
     pub async fn forget(&self, model: &ModelName, id: &ObservationId) -> Result<Amended, PredictorError> {
         self.amend_observation(&self.models.on_stream_of(model)?, id, None).await
     }
@@ -131,7 +134,8 @@ impl Ingest {
             Some(label) => (RecordKind::Correct, Amendment::Relabel(original.user_epoch, label)),
             None => (RecordKind::Retract, Amendment::Forget(original.user_epoch)),
         };
-        // An observation may name a decision without being the reward of one of its slots, for example another user's.
+        // An observation may name a decision without being the reward of one of its slots, for
+        // example another user's.
         let rewards = |facts: &&DecisionFacts| label.is_none() && facts.slot.is_some();
         let reward = original.decision.as_ref().filter(rewards).map(|facts| (facts, original.user_epoch));
         let change = Change { amendment, reward };
@@ -195,16 +199,18 @@ impl Ingest {
         }
     }
 
-    /// Erases the history and the decisions of a user of the model's stream, for every model of the stream, including
-    /// models out of service. What caches hold of the user is left to the caller.
+    /// Erases the history and the decisions of a user of the model's stream, for every model of the
+    /// stream, including models out of service. What caches hold of the user is left to the caller.
     ///
     /// # Errors
-    /// `UnknownModel` or `Storage`; decisions may then be erased while the user is not, and the call can be retried.
+    /// `UnknownModel` or `Storage`; decisions may then be erased while the user is not, and the
+    /// call can be retried.
     pub(crate) async fn erase(&self, model: &ModelName, user: &UserId) -> Result<Erased, PredictorError> {
         let model = self.models.on_stream_of(model)?;
         let stream = &model.stream;
-        // Decisions have their own database. They are deleted before the erasure is logged, and none is written until
-        // it is, so that a crash in between leaves no decision of an erased user.
+        // Decisions have their own database. They are deleted before the erasure is logged, and
+        // none is written until it is, so that a crash in between leaves no decision of an erased
+        // user.
         let erasing = self.storage.decisions().erase(&self.models.all_on(stream), user)?;
         let pending = loop {
             let context = self.users.context(Arc::clone(&model), user);

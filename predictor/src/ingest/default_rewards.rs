@@ -20,8 +20,8 @@ pub struct DefaultReward {
     pub due: Timestamp,
 }
 
-/// Whether a record is the default reward of this slot. Checked because an observation found by its id is changed only
-/// if its content and user match the id.
+/// Whether a record is the default reward of this slot. Checked because an observation found by its
+/// id is changed only if its content and user match the id.
 fn is_default_reward(record: &Record, decision: &Decision, slot: u32) -> bool {
     let joins_it = |facts: &DecisionFacts| facts.id == decision.id && facts.slot == Some(slot);
     record.kind == RecordKind::Observe
@@ -57,7 +57,8 @@ impl Ingest {
         let reward = Reward { target, source: RewardSource::Default };
         match self.append(served, &observation, &reward, AckMode::Wait) {
             Ok(pending) => Ok(Some(pending)),
-            // The slot has a reward, its default reward was replaced or retracted, or it can no longer have one.
+            // The slot has a reward, its default reward was replaced or retracted, or it can no
+            // longer have one.
             Err(PredictorError::Rewarded | PredictorError::Storage(StorageError::ObservationForgotten { .. })) => {
                 Ok(None)
             }
@@ -65,11 +66,12 @@ impl Ingest {
         }
     }
 
-    /// Retracts the default reward of the slot that an observation rewards, if there is one. Call before
-    /// [`Ingest::begin_observe`] for an observation that names a decision of this model.
+    /// Retracts the default reward of the slot that an observation rewards, if there is one. Call
+    /// before [`Ingest::begin_observe`] for an observation that names a decision of this model.
     ///
     /// # Errors
-    /// `UnknownModel`, `Model` for an invalid number, or `Storage`, with `ReservedId` for an id reserved for the node.
+    /// `UnknownModel`, `Model` for an invalid number, or `Storage`, with `ReservedId` for an id
+    /// reserved for the node.
     pub async fn retract_default_reward(
         &self,
         model: &ModelName,
@@ -89,7 +91,8 @@ impl Ingest {
         let Some(slot) = slot else { return Ok(()) };
         let default = default_reward_id(id, slot);
         let served = self.models.on_stream_of(model)?;
-        // An observation that will be rejected, or is a duplicate, must not retract the default reward.
+        // An observation that will be rejected, or is a duplicate, must not retract the default
+        // reward.
         served.active.load().learning.loss().check_label(observation.label)?;
         if let Some(id) = &observation.observation_id
             && self.storage.log().observation(&served.stream, id)? != Lookup::Unknown

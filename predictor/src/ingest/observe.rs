@@ -1,4 +1,5 @@
-//! Observations: predicted, made durable and learnt from, visible to others in that order (Velox §2.4, `observe`).
+//! Observations: predicted, made durable and learnt from, visible to others in that order (Velox
+//! §2.4, `observe`).
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -72,20 +73,22 @@ impl Ingest {
     /// Observes and waits until the record is durable.
     ///
     /// # Errors
-    /// `UnknownModel`, `Model` for an invalid number, `ObservationConflict`, or `Storage`; nothing is learnt on error.
+    /// `UnknownModel`, `Model` for an invalid number, `ObservationConflict`, or `Storage`; nothing
+    /// is learnt on error.
     pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
         self.retract_default_reward(model, &observation).await?;
         let pending = self.begin_observe(model, &observation, AckMode::Wait)?;
         self.finish_observe(pending).await
     }
 
-    /// Predicts, enqueues and learns. A decision named by the observation must be one of this model. Later calls for
-    /// the same user are ordered after this one, so a stream of observations can be sent without waiting for each to be
-    /// durable: the user's lock is not held over the log's sync.
+    /// Predicts, enqueues and learns. A decision named by the observation must be one of this
+    /// model. Later calls for the same user are ordered after this one, so a stream of observations
+    /// can be sent without waiting for each to be durable: the user's lock is not held over the
+    /// log's sync.
     ///
     /// # Errors
-    /// As [`Ingest::observe`]; `Storage(Overloaded)` if the log's queue is full, `Storage(ReservedId)` for an id
-    /// reserved for the node.
+    /// As [`Ingest::observe`]; `Storage(Overloaded)` if the log's queue is full,
+    /// `Storage(ReservedId)` for an id reserved for the node.
     pub fn begin_observe(
         &self,
         model: &ModelName,
@@ -154,7 +157,8 @@ impl Ingest {
         for (version, features) in versions.iter().zip(&resolved) {
             let model = state.model(version, &sources)?;
             let response = model.response(features.features());
-            // Prefetch the state while the log record is built; prefetching earlier evicts the weights.
+            // Prefetch the state while the log record is built; prefetching earlier evicts the
+            // weights.
             model.prefetch();
             let predicted = version.learning.loss().expected_label(features.offset() + response);
             predictions.push(Prediction { model: version.model_id, version: version.id, predicted });

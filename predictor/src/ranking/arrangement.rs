@@ -1,7 +1,7 @@
 //! Boosts and diversity of a request, as the decision records them.
 //!
-//! They are stored in the record's `policy`, under [`KEY`]: `{"name": "greedy", "arranged": {"diversity": 0.3}}`. The
-//! boosted items are not recorded, so such a decision cannot be replayed.
+//! They are stored in the record's `policy`, under [`KEY`]: `{"name": "greedy", "arranged":
+//! {"diversity": 0.3}}`. The boosted items are not recorded, so such a decision cannot be replayed.
 
 use celeris_bandits::PolicySpec;
 use serde::Serialize;
@@ -41,6 +41,7 @@ pub(crate) fn recorded_policy(policy: &PolicySpec, arrangement: Option<&Arrangem
 
 /// Whether boosts or diversity influenced the order.
 pub(crate) fn is_arranged(recorded: &str) -> bool {
-    // A value that is not an object was recorded by another program; the parser of the policy rejects it.
+    // A value that is not an object was recorded by another program; the parser of the policy
+    // rejects it.
     recorded.contains(KEY) && serde_json::from_str::<Value>(recorded).is_ok_and(|policy| policy.get(KEY).is_some())
 }

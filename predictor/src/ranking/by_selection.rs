@@ -121,7 +121,8 @@ impl Ranker {
         }
     }
 
-    /// Ranks by the combined scores. The decision is recorded with the version of the arm with the largest weight.
+    /// Ranks by the combined scores. The decision is recorded with the version of the arm with the
+    /// largest weight.
     async fn topk_together(
         &self,
         selection: &Selection,

@@ -30,7 +30,8 @@ pub struct DecisionLogging {
     pub enabled: bool,
     /// Decisions with at most this many candidates are recorded with all of them.
     pub candidates_in_full: usize,
-    /// The share of decisions with more candidates that are recorded with all of them; the others store a digest.
+    /// The share of decisions with more candidates that are recorded with all of them; the others
+    /// store a digest.
     pub candidates_sampled: f64,
 }
 
@@ -98,8 +99,8 @@ impl RankedSlots {
     }
 }
 
-/// The digest of candidates as a policy sees them. Features of trained items never change under a version, so their
-/// scores suffice.
+/// The digest of candidates as a policy sees them. Features of trained items never change under a
+/// version, so their scores suffice.
 pub(crate) fn inputs_digest(scores: &[f32], resolved: &[Resolved<'_>]) -> InputsDigest {
     let changeable = resolved.iter().filter(|item| !matches!(item, Resolved::Trained(_)));
     let numbers = changeable.flat_map(|item| std::iter::once(item.offset()).chain(item.features().iter().copied()));

@@ -6,7 +6,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::error::PredictorError;
 
-/// Seeds drawn by the server have at most this many bits, so that clients can read them as JSON doubles.
+/// Seeds drawn by the server have at most this many bits, so that clients can read them as JSON
+/// doubles.
 const SEED_BITS: u32 = 53;
 
 /// The seed of a ranking, and whether the caller supplied it.
@@ -37,8 +38,8 @@ pub(crate) struct Draw<'a> {
 }
 
 impl Draw<'_> {
-    /// Whether the pool draws the ranking, if that must be known before there are candidates. Uses the same first draw
-    /// of the seed as [`Draw::draw`].
+    /// Whether the pool draws the ranking, if that must be known before there are candidates. Uses
+    /// the same first draw of the seed as [`Draw::draw`].
     pub(crate) fn is_of_pool(&self) -> bool {
         let coin: f64 = ChaCha8Rng::seed_from_u64(self.seed.value).random();
         self.pool_share.is_some_and(|share| coin < share.into())
@@ -54,8 +55,8 @@ impl Draw<'_> {
     }
 }
 
-/// For each slot, whether greedy would show its item in no slot: at least as many candidates as there are slots score
-/// higher.
+/// For each slot, whether greedy would show its item in no slot: at least as many candidates as
+/// there are slots score higher.
 pub(crate) fn explored(scores: &[f32], slots: &[Slot]) -> Vec<bool> {
     let k = slots.len();
     let shown = slots.iter().map(|slot| scores[slot.candidate]);

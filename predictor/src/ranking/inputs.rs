@@ -12,8 +12,8 @@ pub struct PolicyInputs {
     pub scores: Vec<f32>,
     /// Length `n`, or empty if the policy needs only scores.
     pub std_errors: Vec<f32>,
-    /// Length `n`, the part of each score that does not depend on the user; empty if the policy does not compute scores
-    /// itself.
+    /// Length `n`, the part of each score that does not depend on the user; empty if the policy
+    /// does not compute scores itself.
     pub offsets: Vec<f32>,
     /// Row-major `n x dim`; empty if the policy does not compute scores itself.
     pub features: Vec<f32>,
@@ -29,7 +29,8 @@ impl PolicyInputs {
         }
     }
 
-    /// Adds the offsets and features of the candidates, for policies that compute scores themselves.
+    /// Adds the offsets and features of the candidates, for policies that compute scores
+    /// themselves.
     pub(crate) fn add_rows(&mut self, resolved: &[Resolved<'_>], dim: usize) {
         self.offsets = resolved.iter().map(Resolved::offset).collect();
         self.features.reserve(resolved.len() * dim);

@@ -48,7 +48,8 @@ impl Ranker {
         self.models.get(model).is_ok_and(|model| self.users.is_warm(&model, user))
     }
 
-    /// Scores items by a model for a user. Unknown users are scored from the prior, unknown items from the average item.
+    /// Scores items by a model for a user. Unknown users are scored from the prior, unknown items
+    /// from the average item.
     ///
     /// # Errors
     /// `UnknownModel`, `EpochNotReached` or `Storage`.

@@ -4,8 +4,8 @@ use celeris_model::{Estimate, ItemId, UserEpoch, UserId};
 
 use crate::cache::{BoundedCache, Held};
 
-/// All inputs of a score. They include the version, the user's epoch and the item's revision, so a cached score is
-/// never stale.
+/// All inputs of a score. They include the version, the user's epoch and the item's revision, so a
+/// cached score is never stale.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PredictionKey {
     /// [`ServingVersion::serial`].

@@ -1,8 +1,8 @@
 //! Propensities without a closed form, computed in the background.
 //!
-//! A ranking whose policy has no closed-form propensities is answered and recorded without them. The policy's inputs
-//! are queued for one thread, which simulates the policy and completes the record. If the queue is full, the
-//! propensities stay unknown, and the decision is counted.
+//! A ranking whose policy has no closed-form propensities is answered and recorded without them.
+//! The policy's inputs are queued for one thread, which simulates the policy and completes the
+//! record. If the queue is full, the propensities stay unknown, and the decision is counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +34,8 @@ pub(crate) struct PendingPropensities {
     pub(crate) version: Arc<ServingVersion>,
     pub(crate) posterior: Arc<UserModel>,
     pub(crate) policy: PolicySpec,
-    /// The share of such rankings drawn by the validation pool; `None` if the request named the policy.
+    /// The share of such rankings drawn by the validation pool; `None` if the request named the
+    /// policy.
     pub(crate) pool_share: Option<PoolShare>,
     /// Indices of the candidates shown, by slot.
     pub(crate) ranking: Vec<usize>,

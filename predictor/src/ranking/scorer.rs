@@ -71,7 +71,8 @@ enum Marks {
     Set(HashSet<u32, RandomState>),
 }
 
-/// Bits that can be cleared, including touching their pages, in the time of one insertion into a hash set.
+/// Bits that can be cleared, including touching their pages, in the time of one insertion into a
+/// hash set.
 const BITS_AN_ITEM: usize = 128;
 
 impl Marks {
@@ -163,8 +164,8 @@ impl Scorer {
         }
     }
 
-    /// The answer from the prediction cache alone, without the user's state or the table; `None` if any item is
-    /// missing.
+    /// The answer from the prediction cache alone, without the user's state or the table; `None` if
+    /// any item is missing.
     pub(crate) fn recalled(&self, context: &RequestContext, items: &[ItemId]) -> Option<(UserStatus, Vec<Scored>)> {
         if !self.caches_predictions(context, items.len()) {
             return None;
@@ -249,7 +250,8 @@ impl Scorer {
         }
     }
 
-    /// Caches the predictions of items for a user at `epoch` by the state `model`, with features from `features`.
+    /// Caches the predictions of items for a user at `epoch` by the state `model`, with features
+    /// from `features`.
     pub(crate) fn prepare(
         &self,
         (version, stream): (&ServingVersion, &StreamName),
@@ -284,8 +286,8 @@ pub(crate) fn scores(model: &UserModel, resolved: &[Resolved<'_>]) -> Vec<f32> {
     scores
 }
 
-/// Scores with their uncertainty: that of the user's weights, and for features mapped from attributes also that of the
-/// features.
+/// Scores with their uncertainty: that of the user's weights, and for features mapped from
+/// attributes also that of the features.
 pub(crate) fn estimates<'a>(
     model: &UserModel,
     version: &ServingVersion,

@@ -26,13 +26,14 @@ pub struct TopkRequest {
     pub min_epoch: Option<UserEpoch>,
     /// The segment, for a selection with a state for each segment.
     pub segment: Option<ModelName>,
-    /// The choice of the selection that chose the model, if any. The decision is then recorded under the selection.
+    /// The choice of the selection that chose the model, if any. The decision is then recorded
+    /// under the selection.
     pub selection: Option<SelectionFacts>,
 }
 
 impl TopkRequest {
-    /// How the ranking is drawn. A policy named by the request is used as it is; the model's default policy shares its
-    /// traffic with the validation pool.
+    /// How the ranking is drawn. A policy named by the request is used as it is; the model's
+    /// default policy shares its traffic with the validation pool.
     pub(crate) fn draw<'a>(&'a self, seed: Seed, defaults: &'a RankingDefaults) -> Draw<'a> {
         let (policy, pool_share) = match &self.policy {
             Some(named) => (named, None),
@@ -45,7 +46,8 @@ impl TopkRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
     pub scored: Scored,
-    /// The probability of this item in this slot, given the slots above; `None` if the policy has no closed form.
+    /// The probability of this item in this slot, given the slots above; `None` if the policy has
+    /// no closed form.
     pub propensity: Option<f32>,
 }
 

@@ -1,7 +1,8 @@
 //! Recommendations for an anonymous user, whose history is part of the request.
 //!
-//! The state is that of a user with this history: the prior, and the canonical solve over it. It exists for the request
-//! only. Nothing is stored, cached or recorded, and no decision is logged, so rewards cannot join it.
+//! The state is that of a user with this history: the prior, and the canonical solve over it. It
+//! exists for the request only. Nothing is stored, cached or recorded, and no decision is logged,
+//! so rewards cannot join it.
 
 use celeris_model::{Observation, Timestamp, UserEpoch, UserId, UserModel};
 use celeris_retrieval::CandidateSet;

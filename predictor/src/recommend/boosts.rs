@@ -1,8 +1,8 @@
-//! Boosts of a request, applied exactly: items that match a boost are ranked as if their score were higher by its
-//! amount.
+//! Boosts of a request, applied exactly: items that match a boost are ranked as if their score were
+//! higher by its amount.
 //!
-//! Within a cell, that is, the rows that match the same boosts, the order is that of the scores; so merging the best of
-//! all cells gives the best by boosted score.
+//! Within a cell, that is, the rows that match the same boosts, the order is that of the scores; so
+//! merging the best of all cells gives the best by boosted score.
 
 use celeris_retrieval::{CandidateSet, Row};
 

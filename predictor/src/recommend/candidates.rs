@@ -1,12 +1,15 @@
-//! Candidate generation for requests without a list of items: the best by score, and a few drawn at random.
+//! Candidate generation for requests without a list of items: the best by score, and a few drawn at
+//! random.
 //!
-//! A policy cannot rank a million items, so searches select its candidates: the best by the mean of the user's weights,
-//! and for Thompson sampling also by weights drawn from their posterior. Policies that draw, and those that use
-//! uncertainty, also get rows drawn uniformly from all allowed ones, so that every item has a chance. Given the
-//! candidates, the policy ranks them like a list, and its propensities are conditional on them.
+//! A policy cannot rank a million items, so searches select its candidates: the best by the mean of
+//! the user's weights, and for Thompson sampling also by weights drawn from their posterior.
+//! Policies that draw, and those that use uncertainty, also get rows drawn uniformly from all
+//! allowed ones, so that every item has a chance. Given the candidates, the policy ranks them like
+//! a list, and its propensities are conditional on them.
 //!
-//! The model must not influence the validation pool, so the pool's candidates are only drawn. The pool is chosen first:
-//! given the candidates, its probability is 0 or 1, and the record says which.
+//! The model must not influence the validation pool, so the pool's candidates are only drawn. The
+//! pool is chosen first: given the candidates, its probability is 0 or 1, and the record says
+//! which.
 
 use std::collections::HashSet;
 
@@ -24,8 +27,8 @@ use crate::error::PredictorError;
 use crate::ranking::{Draw, ResolvedItems};
 use crate::users::{RequestContext, UserSnapshot};
 
-/// Up to this many allowed items, all are candidates. Not more than decisions record in full by default; the same holds
-/// for the sum of the other numbers.
+/// Up to this many allowed items, all are candidates. Not more than decisions record in full by
+/// default; the same holds for the sum of the other numbers.
 const WHOLE: usize = 256;
 
 /// Candidates by mean weights for a policy that draws.
@@ -181,7 +184,8 @@ fn listed(search: &Search<'_>, rows: Vec<Row>, pool_share: Option<PoolShare>) ->
     Shortlist { rows, items, pool_share }
 }
 
-/// `n` rows drawn uniformly from the allowed ones with the seed's sample stream; all if there are fewer.
+/// `n` rows drawn uniformly from the allowed ones with the seed's sample stream; all if there are
+/// fewer.
 fn sampled(search: &Search<'_>, n: usize) -> Vec<Row> {
     let Search { context, allowed, draw, .. } = search;
     let retrieval = context.version.retrieval();

@@ -1,7 +1,8 @@
 //! Diverse rankings by maximal marginal relevance.
 //!
-//! Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering documents and producing
-//! summaries" (SIGIR 1998): each slot goes to the item that is relevant and differs from the slots above.
+//! Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering documents and
+//! producing summaries" (SIGIR 1998): each slot goes to the item that is relevant and differs from
+//! the slots above.
 
 /// Items to be reordered: `n`, best first.
 pub(crate) struct Relevant<'a> {
@@ -11,10 +12,10 @@ pub(crate) struct Relevant<'a> {
     pub(crate) features: Vec<&'a [f32]>,
 }
 
-/// The first `k` of an order in which each slot has the greatest `(1 - diversity) · relevance - diversity ·
-/// similarity`: relevance is the score, scaled to 0 for the lowest and 1 for the highest of the `n`, so that it is
-/// comparable with a cosine; similarity is the greatest cosine with the features of a slot above, 0 for the first slot.
-/// Ties go to the earlier item.
+/// The first `k` of an order in which each slot has the greatest `(1 - diversity) · relevance -
+/// diversity · similarity`: relevance is the score, scaled to 0 for the lowest and 1 for the
+/// highest of the `n`, so that it is comparable with a cosine; similarity is the greatest cosine
+/// with the features of a slot above, 0 for the first slot. Ties go to the earlier item.
 ///
 /// The paper's `lambda` is `1 - diversity`. Takes O(n k dim).
 pub(crate) fn marginal_relevance(relevant: &Relevant<'_>, diversity: f32, k: usize) -> Vec<usize> {

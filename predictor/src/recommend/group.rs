@@ -1,13 +1,13 @@
 //! Recommendations for a group of users, by the mean or the minimum of their scores.
 //!
-//! The mean of scores is the score of the mean weights, so one search finds the best by mean. The minimum is never
-//! above the mean, so the best by minimum are among the best by mean: once the `k`-th best minimum among the `n` best
-//! by mean exceeds the lowest of these means, every other item has a lower mean, and so a lower minimum. `n` grows
-//! until that holds. (Fagin, Lotem and Naor, "Optimal aggregation algorithms for middleware", PODS 2001, use the same
-//! stopping rule.)
+//! The mean of scores is the score of the mean weights, so one search finds the best by mean. The
+//! minimum is never above the mean, so the best by minimum are among the best by mean: once the
+//! `k`-th best minimum among the `n` best by mean exceeds the lowest of these means, every other
+//! item has a lower mean, and so a lower minimum. `n` grows until that holds. (Fagin, Lotem and
+//! Naor, "Optimal aggregation algorithms for middleware", PODS 2001, use the same stopping rule.)
 //!
-//! Groups are ranked greedily. No decision is recorded: a decision belongs to one user, and so do the rewards that join
-//! it.
+//! Groups are ranked greedily. No decision is recorded: a decision belongs to one user, and so do
+//! the rewards that join it.
 
 use celeris_bandits::{Greedy, PolicySpec};
 use celeris_model::{DecisionId, Estimate, FeatureOrigin, UserEpoch, UserId};
@@ -184,8 +184,8 @@ impl Group<'_> {
         mean.into_iter().map(|sum: f64| (sum / self.members.len() as f64) as f32).collect()
     }
 
-    /// The estimate reported for each item: for the mean, the mean with its uncertainty; for the minimum, the estimate
-    /// of the member with the lowest score.
+    /// The estimate reported for each item: for the mean, the mean with its uncertainty; for the
+    /// minimum, the estimate of the member with the lowest score.
     fn estimates<'r>(&self, resolved: impl Iterator<Item = &'r Resolved<'r>> + Clone) -> Vec<Estimate> {
         let version = &*self.members[0].context.version;
         let of_member = |member: &Member| estimates(&member.snapshot.model, version, resolved.clone());

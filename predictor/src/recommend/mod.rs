@@ -1,9 +1,10 @@
-//! Recommendations from the whole catalog: the best items for a user among all that may be shown, each recorded as a
-//! decision.
+//! Recommendations from the whole catalog: the best items for a user among all that may be shown,
+//! each recorded as a decision.
 //!
-//! The set of allowed rows is exact: the filter, current availability, the request's exclusions, the user's seen items
-//! and the items of earlier pages are combined, and all searches and draws stay within it. `candidates` then selects
-//! the policy's candidates; from there on a recommendation is a ranking like any other.
+//! The set of allowed rows is exact: the filter, current availability, the request's exclusions,
+//! the user's seen items and the items of earlier pages are combined, and all searches and draws
+//! stay within it. `candidates` then selects the policy's candidates; from there on a
+//! recommendation is a ranking like any other.
 
 mod anonymous;
 mod boosts;
@@ -146,7 +147,8 @@ impl Recommender {
         let context = self.users.context(self.models.get(recommending.model)?, user);
         self.users.reach(&context, recommending.request.min_epoch).await?;
         let snapshot = self.users.snapshot(&context)?;
-        // Seen items are read from the log, which has only durable records; the reply waits for these anyway.
+        // Seen items are read from the log, which has only durable records; the reply waits for
+        // these anyway.
         self.users.settle(&context, snapshot.pending.as_ref()).await?;
         let mut allowed = self.showable(&context, &recommending);
         if let Some(rule) = &recommending.request.exclude_seen {
@@ -157,8 +159,8 @@ impl Recommender {
         self.recommend_at(&context, snapshot, &allowed, recommending)
     }
 
-    /// The rows that may be shown, apart from seen items: those that pass the filter, are available, not excluded, and
-    /// not on an earlier page.
+    /// The rows that may be shown, apart from seen items: those that pass the filter, are
+    /// available, not excluded, and not on an earlier page.
     pub(crate) fn showable(&self, context: &RequestContext, recommending: &Recommending<'_>) -> CandidateSet {
         let (request, catalog) = (recommending.request, &context.model.catalog);
         let mut allowed = catalog.allowed(request.filter.as_ref(), recommending.now);

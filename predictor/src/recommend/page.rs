@@ -1,8 +1,8 @@
 //! Paging without repetition: a page token contains the items of the pages before it.
 //!
-//! Weights change between two pages, so a position in the ranking would not identify the next page; the shown items do.
-//! Each item is stored as its row, for direct access, and a hash of its id, which detects that rows have changed after
-//! a restart.
+//! Weights change between two pages, so a position in the ranking would not identify the next page;
+//! the shown items do. Each item is stored as its row, for direct access, and a hash of its id,
+//! which detects that rows have changed after a restart.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -95,8 +95,8 @@ pub enum Aggregate {
 pub struct SeenRule {
     /// Only observations within this window before now, by their timestamps; `None` for all.
     pub window: Option<Duration>,
-    /// Only observations with these kinds of feedback, at most `SEEN_KINDS_MAX`; if empty, all observations, with or
-    /// without a kind.
+    /// Only observations with these kinds of feedback, at most `SEEN_KINDS_MAX`; if empty, all
+    /// observations, with or without a kind.
     pub feedback: Vec<String>,
 }
 

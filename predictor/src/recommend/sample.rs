@@ -4,8 +4,8 @@ use celeris_retrieval::{CandidateSet, Row};
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
-/// `min(n, count)` distinct rows of `allowed` in random order, each set and order equally likely. Scans the words of
-/// the set once.
+/// `min(n, count)` distinct rows of `allowed` in random order, each set and order equally likely.
+/// Scans the words of the set once.
 pub(crate) fn sample(allowed: &CandidateSet, n: usize, rng: &mut ChaCha8Rng) -> Vec<Row> {
     let drawn = index::sample(rng, allowed.count(), n.min(allowed.count())).into_vec();
     // Sorted by rank, so that one pass finds all rows.

@@ -1,7 +1,8 @@
 //! Items that users have seen: the items of their observations, as rows of the catalog.
 //!
-//! A view of the log, kept in a bounded cache. If the user has later events, only these are read; if their epochs have
-//! a gap, an event was retracted or erased, and the history is read again, up to [`EVENTS_MAX`] events back.
+//! A view of the log, kept in a bounded cache. If the user has later events, only these are read;
+//! if their epochs have a gap, an event was retracted or erased, and the history is read again, up
+//! to [`EVENTS_MAX`] events back.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -17,7 +18,8 @@ use crate::error::PredictorError;
 use crate::index::StreamCatalog;
 use crate::users::UserKey;
 
-/// Number of latest events that are read for a user not in the cache: items seen before them may be shown again.
+/// Number of latest events that are read for a user not in the cache: items seen before them may be
+/// shown again.
 const EVENTS_MAX: u64 = 1 << 16;
 
 /// The kind of an observation without feedback kind.
@@ -92,7 +94,8 @@ impl Seen {
         self.catalog.ptr_eq(&Arc::downgrade(catalog))
     }
 
-    /// Adds later events; returns `false` if their epochs have a gap, so that the history must be read again.
+    /// Adds later events; returns `false` if their epochs have a gap, so that the history must be
+    /// read again.
     ///
     /// A retracted observation and an erasure leave no event: either shows as a gap.
     fn extend(&mut self, later: &[SeenEvent], epoch: UserEpoch, catalog: &StreamCatalog) -> bool {
@@ -181,8 +184,8 @@ impl SeenCache {
         Self(BoundedCache::new("seen", bytes_max))
     }
 
-    /// The user's seen items up to at least `epoch`. All events up to it must be durable. Reads from disk if the user
-    /// has events since the last call.
+    /// The user's seen items up to at least `epoch`. All events up to it must be durable. Reads
+    /// from disk if the user has events since the last call.
     pub(crate) fn of(
         &self,
         key: &UserKey,

@@ -32,7 +32,8 @@ pub struct SimilarItem {
 pub struct Similar {
     /// The version whose features were compared.
     pub version: VersionId,
-    /// Most similar first, without the item itself. Empty if the item's features carry no information.
+    /// Most similar first, without the item itself. Empty if the item's features carry no
+    /// information.
     pub items: Vec<SimilarItem>,
 }
 
@@ -40,7 +41,8 @@ impl Recommender {
     /// The `k` items of the catalog most similar to one, by an exact scan.
     ///
     /// # Errors
-    /// `UnknownModel`, `IsSelection`, `UnknownItem` if the item is unknown or deleted, or `Storage`.
+    /// `UnknownModel`, `IsSelection`, `UnknownItem` if the item is unknown or deleted, or
+    /// `Storage`.
     pub fn similar(&self, request: &SimilarRequest) -> Result<Similar, PredictorError> {
         let served = self.models.get(&request.model)?;
         let (version, catalog) = (served.active.load_full(), &served.catalog);

@@ -1,14 +1,15 @@
 //! Selections: models that answer by other models of their stream, their *arms* (Clipper §5).
 //!
-//! A selection's state is a view of the stream's log, like a user's state: sums of the arms' losses, computed from
-//! records (`updates`). A selection with one state for all users, or one for each segment, reads new log records when a
-//! request needs its state (`stream_view`); one with a state for each user reads that user's history (`user_view`).
-//! Observations do not update selections, so they are not slowed down; and since only durable records can be read,
-//! every reply reflects only durable records. A state of the former kind is stored now and then, with the log positions
-//! that it reflects, and a start reads on from there (`stored`).
+//! A selection's state is a view of the stream's log, like a user's state: sums of the arms'
+//! losses, computed from records (`updates`). A selection with one state for all users, or one for
+//! each segment, reads new log records when a request needs its state (`stream_view`); one with a
+//! state for each user reads that user's history (`user_view`). Observations do not update
+//! selections, so they are not slowed down; and since only durable records can be read, every reply
+//! reflects only durable records. A state of the former kind is stored now and then, with the log
+//! positions that it reflects, and a start reads on from there (`stored`).
 //!
-//! This module has the state of one selection; `selections` chooses arms by it, and `ranking/by_selection.rs`
-//! combines their answers.
+//! This module has the state of one selection; `selections` chooses arms by it, and
+//! `ranking/by_selection.rs` combines their answers.
 
 mod report;
 mod stored;
@@ -152,7 +153,8 @@ impl SelectionRule {
     /// The group of sums for a request or record of this segment.
     ///
     /// # Errors
-    /// `Segment` if the selection needs one and it is missing or unknown, or needs none and one is given.
+    /// `Segment` if the selection needs one and it is missing or unknown, or needs none and one is
+    /// given.
     pub(crate) fn group(&self, segment: Option<&ModelName>) -> Result<usize, PredictorError> {
         let wrong = |problem: String| PredictorError::Segment { model: self.name.clone(), problem };
         match (&self.scope, segment) {

@@ -34,7 +34,8 @@ pub struct CurvePoint {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectionReport {
     pub arms: Vec<ArmReport>,
-    /// Number of records of the stream that the state reflects, or of events of the user if each user has a state.
+    /// Number of records of the stream that the state reflects, or of events of the user if each
+    /// user has a state.
     pub records: u64,
     /// Equal if and only if the sums are equal to the bit, up to hash collisions.
     pub state_hash: u64,

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::selection::SelectionRule;
 
-/// Increased by every change of this form, of what a record adds to the sums, or of the lengths of blocks: states of
-/// other formats are not used.
+/// Increased by every change of this form, of what a record adds to the sums, or of the lengths of
+/// blocks: states of other formats are not used.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -27,8 +27,9 @@ pub(super) fn encode(rule: &SelectionRule, state: &State, read: &Watermark) -> V
     postcard::to_stdvec(&stored).expect("numbers and lists of them can be encoded")
 }
 
-/// The stored state and the records that it reflects; `None` if it has another format or layout, or reflects records
-/// that the log, whose last records are `end`, does not have: the log is that of a backup then.
+/// The stored state and the records that it reflects; `None` if it has another format or layout, or
+/// reflects records that the log, whose last records are `end`, does not have: the log is that of a
+/// backup then.
 pub(super) fn decode(rule: &SelectionRule, stored: &[u8], end: &Watermark) -> Option<(State, Watermark)> {
     let Stored { format, layout, read, sums } = postcard::from_bytes(stored).ok()?;
     if format != FORMAT || layout != rule.layout() || Partition::all().any(|lane| read.get(lane) > end.get(lane)) {

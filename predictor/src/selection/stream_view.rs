@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use crate::error::PredictorError;
 use crate::selection::{SelectionRule, stored};
 
-/// Number of records after which the state is stored again. A start after a crash reads about as many.
+/// Number of records after which the state is stored again. A start after a crash reads about as
+/// many.
 const STORE_EVERY: u64 = 100_000;
 
 /// A state and the log positions up to which it has read.
@@ -120,8 +121,8 @@ impl Held {
 
     /// Continues from the stored state, if there is one for this log.
     ///
-    /// It needs no other treatment than a live state: an amendment of records that it reflects is itself a later record,
-    /// and has their blocks read again.
+    /// It needs no other treatment than a live state: an amendment of records that it reflects is
+    /// itself a later record, and has their blocks read again.
     fn begin_at_stored(&mut self, rule: &SelectionRule, storage: &Storage, end: &Watermark) {
         let content = storage.selection_states().get(rule.id);
         if let Some((state, read)) = content.and_then(|content| stored::decode(rule, &content, end)) {
@@ -159,8 +160,9 @@ impl Held {
 
     /// Reads new durable records of a partition.
     ///
-    /// If they include an amendment, the blocks with the amended records are read again. Reading a block twice is
-    /// harmless, so it does not matter whether the first reading already saw the amendment.
+    /// If they include an amendment, the blocks with the amended records are read again. Reading a
+    /// block twice is harmless, so it does not matter whether the first reading already saw the
+    /// amendment.
     fn catch_up_in(
         &mut self,
         rule: &SelectionRule,

@@ -15,8 +15,8 @@ pub(crate) struct SumsUpdate {
 impl SelectionRule {
     /// The update that a record makes; `None` if it makes none.
     ///
-    /// A function of the rule and the record alone, and so is every state. The weight of an observation is ignored:
-    /// every loss counts once.
+    /// A function of the rule and the record alone, and so is every state. The weight of an
+    /// observation is ignored: every loss counts once.
     pub(crate) fn update(&self, sequence: Sequence, record: &Record) -> Option<SumsUpdate> {
         if record.kind != RecordKind::Observe || sequence <= self.begins.get(Partition::of(&record.user)) {
             return None;

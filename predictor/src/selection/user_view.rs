@@ -53,7 +53,8 @@ impl UserViews {
         (key, view)
     }
 
-    /// Passes the state over at least the first `epoch` events of the user, all of which are durable, to `look`.
+    /// Passes the state over at least the first `epoch` events of the user, all of which are
+    /// durable, to `look`.
     pub(crate) fn look<T>(
         &self,
         (key, view): &(UserViewKey, Arc<UserView>),
@@ -81,7 +82,8 @@ impl UserViews {
     }
 }
 
-/// Extends the state by the later events; reads it again if they are not all observations without gaps.
+/// Extends the state by the later events; reads it again if they are not all observations without
+/// gaps.
 fn read_on(
     (mut state, known): (State, UserEpoch),
     (rule, storage): (&SelectionRule, &Storage),

@@ -1,4 +1,5 @@
-//! The users in this node's memory: their histories and states, rebuilt from the log on access, dropped when unused.
+//! The users in this node's memory: their histories and states, rebuilt from the log on access,
+//! dropped when unused.
 
 mod context;
 mod state;
@@ -147,13 +148,14 @@ impl UserStore {
         self.cache.update_weight(key);
     }
 
-    /// The users of a stream with observations, most recently used first, as many as may be prepared with states of
-    /// `state_bytes`; and their total number.
+    /// The users of a stream with observations, most recently used first, as many as may be
+    /// prepared with states of `state_bytes`; and their total number.
     pub(crate) fn hottest(&self, stream: &StreamName, state_bytes: usize) -> Hottest<UserKey, Arc<UserEntry>> {
         self.cache.hottest(|key, entry| (key.stream == *stream && entry.has_learnt()).then_some(state_bytes))
     }
 
-    /// The user's entry for work in the background, which cache statistics leave out; created if missing.
+    /// The user's entry for work in the background, which cache statistics leave out; created if
+    /// missing.
     pub(crate) fn untracked(&self, key: &UserKey) -> Arc<UserEntry> {
         self.cache.untracked().get_or_insert_with(key, UserEntry::new)
     }

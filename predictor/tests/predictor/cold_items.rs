@@ -1,5 +1,6 @@
-//! Items added after training are scored by features mapped from their attributes, with additional uncertainty. Once a
-//! user learns from such an item, its features are frozen, and the uncertainty remains.
+//! Items added after training are scored by features mapped from their attributes, with additional
+//! uncertainty. Once a user learns from such an item, its features are frozen, and the uncertainty
+//! remains.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -104,7 +105,8 @@ impl Node {
     }
 }
 
-/// The standard error of the item's score under the user's posterior, without and with the map's variance.
+/// The standard error of the item's score under the user's posterior, without and with the map's
+/// variance.
 fn expected(view: &ItemView, user: &UserModel) -> [f32; 2] {
     let learning = Learning::from(prior());
     let unwidened = user.estimate(&learning, view.offset, &view.features);

@@ -1,5 +1,5 @@
-//! Amendments, reads, evictions, deletions, switches and crashes in any order, also between queueing and sync: every
-//! state equals the one rebuilt from the log, bit for bit.
+//! Amendments, reads, evictions, deletions, switches and crashes in any order, also between
+//! queueing and sync: every state equals the one rebuilt from the log, bit for bit.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -440,8 +440,8 @@ proptest! {
     }
 }
 
-/// Queues a correction, a retraction or an erasure of a user with a snapshot, and reads the user before it is durable:
-/// the stored sums are those of the history before the amendment.
+/// Queues a correction, a retraction or an erasure of a user with a snapshot, and reads the user
+/// before it is durable: the stored sums are those of the history before the amendment.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_during_a_queued_amendment_do_not_restore_amended_records() {
     for observations in [4_100, 8_192] {

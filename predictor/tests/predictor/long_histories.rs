@@ -1,4 +1,5 @@
-//! States of long histories are resumed from snapshots, and equal the replay of all observations, bit for bit.
+//! States of long histories are resumed from snapshots, and equal the replay of all observations,
+//! bit for bit.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -204,7 +205,8 @@ async fn resumed_states_equal_a_replay_bit_for_bit() {
     let open = open.again(dir.path(), &NAMES, 1);
     scene.check_all(&open, 1, "after going back").await;
 
-    // A model added later has no snapshot, and the history in memory does not start at the beginning.
+    // A model added later has no snapshot, and the history in memory does not start at the
+    // beginning.
     let open = open.again(dir.path(), &NAMES[..1], 1);
     scene.check(&open, NAMES[0], 1, "alone").await;
     open.activate("late", 1);

@@ -218,7 +218,8 @@ async fn propensities_equal_the_frequencies_of_shown_items() {
         let frequency = f64::from(shown_best) / rounds as f64;
         let std_error = (expected * (1.0 - expected) / rounds as f64).sqrt();
         assert!((frequency - expected).abs() < 4.0 * std_error, "{count} items: {frequency} for {expected}");
-        // The basis of inverse propensity weighting: an item that is always a candidate has mean weight 1.
+        // The basis of inverse propensity weighting: an item that is always a candidate has mean
+        // weight 1.
         assert!((weights / rounds as f64 - 1.0).abs() < 4.0 * std_error / expected, "{count} items: {weights}");
         // Of 1500 draws from the shortlist and the uniform sample, many are far down the ranking.
         assert!(others.len() > if count == 15 { 13 } else { 400 }, "{count} items: {}", others.len());
@@ -283,7 +284,8 @@ fn seen(storage: &Storage, rule: &SeenRule, now: Timestamp) -> BTreeSet<ItemId> 
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Observations, corrections, retractions and erasures in random order, checked now and then, with restarts.
+/// Observations, corrections, retractions and erasures in random order, checked now and then, with
+/// restarts.
 #[tokio::test(flavor = "multi_thread")]
 async fn seen_items_equal_those_in_the_log() {
     const ITEMS: usize = 60;
@@ -326,7 +328,8 @@ async fn seen_items_equal_those_in_the_log() {
             }
             if rng.random_bool(0.4) {
                 let rule = SeenRule {
-                    // Half a tenth of a day from any observation, so that the clock of the request makes no difference.
+                    // Half a tenth of a day from any observation, so that the clock of the request
+                    // makes no difference.
                     window: rng.random_bool(0.5).then(|| DAY * rng.random_range(0..10) + DAY / 20),
                     feedback: KINDS
                         .iter()

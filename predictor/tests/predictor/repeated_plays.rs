@@ -1,5 +1,6 @@
-//! Under implicit loss each user-item pair is one preference, in whatever way its observations are added, corrected,
-//! retracted, evicted or read again. Compared with a dense solve over all pairs, and bit for bit with a replay.
+//! Under implicit loss each user-item pair is one preference, in whatever way its observations are
+//! added, corrected, retracted, evicted or read again. Compared with a dense solve over all pairs,
+//! and bit for bit with a replay.
 
 use std::path::Path;
 
@@ -74,8 +75,8 @@ struct Observed {
     hour: i64,
 }
 
-/// The weights `(Y^T C Y + lambda I)^-1 Y^T C p`; for a faded pair, the remainder of its preference of 1 is added to
-/// the preference of 0 that it started with.
+/// The weights `(Y^T C Y + lambda I)^-1 Y^T C p`; for a faded pair, the remainder of its preference
+/// of 1 is added to the preference of 0 that it started with.
 fn batch(observed: &[Observed], half_life_hours: Option<f64>) -> DVector<f64> {
     let latest = observed.iter().map(|observed| observed.hour).max().unwrap_or(0);
     let left = |hour: i64| half_life_hours.map_or(1.0, |life| 0.5_f64.powf((latest - hour) as f64 / life));

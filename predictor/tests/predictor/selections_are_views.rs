@@ -156,8 +156,8 @@ async fn assert_views(storage: &Storage, predictor: &Predictor) {
     }
 }
 
-/// Observations, corrections, retractions and erasures in random order, checked now and then, with restarts from states
-/// that were stored at the end or, as before a crash, earlier.
+/// Observations, corrections, retractions and erasures in random order, checked now and then, with
+/// restarts from states that were stored at the end or, as before a crash, earlier.
 #[tokio::test(flavor = "multi_thread")]
 async fn states_equal_a_replay_of_the_log_after_amendments() {
     let dir = tempfile::tempdir().unwrap();
@@ -238,7 +238,8 @@ async fn store_after(dir: &Path, observations: usize) -> u64 {
     report.state_hash
 }
 
-/// The hash of the selection's state after a start, if all records up to now would be ignored when read from the log.
+/// The hash of the selection's state after a start, if all records up to now would be ignored when
+/// read from the log.
 async fn hash_without_log(dir: &Path) -> u64 {
     let (storage, predictor) = open_arms(dir);
     let begins = storage.log().watermark(&stream());
@@ -286,7 +287,8 @@ async fn a_stored_state_of_a_longer_log_is_ignored() {
     assert_equals_log(shorter.path()).await;
 }
 
-/// The losses of an amended record leave the disk although few records have come since the state was stored.
+/// The losses of an amended record leave the disk although few records have come since the state
+/// was stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_amendment_has_the_state_stored_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! User states are views of the log: whatever is evicted from memory, they equal the replay of the observations, bit
-//! for bit.
+//! User states are views of the log: whatever is evicted from memory, they equal the replay of the
+//! observations, bit for bit.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -138,7 +138,8 @@ async fn check(predictor: &Predictor, oracle: &Oracle, id: u64, moment: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn evicted_restarted_and_switched_states_equal_the_replay() {
-    // Room for a handful of users a shard at first, then for one, so that states are evicted all the time.
+    // Room for a handful of users a shard at first, then for one, so that states are evicted all
+    // the time.
     for user_bytes_max in [1 << 30, 64 * 2_000] {
         let dir = tempfile::tempdir().unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(11);
@@ -246,8 +247,8 @@ async fn switch_under_load(predictor: &Predictor, oracle: &mut Oracle, rng: &mut
     warmed
 }
 
-/// States prepared for another version, caught up after the switch, kept for a rollback or evicted meanwhile, equal
-/// the replay of the log.
+/// States prepared for another version, caught up after the switch, kept for a rollback or evicted
+/// meanwhile, equal the replay of the log.
 #[tokio::test(flavor = "multi_thread")]
 async fn states_prepared_under_load_equal_the_replay() {
     for user_bytes_max in [1 << 30, 64 * 4_000] {
@@ -272,7 +273,8 @@ async fn states_prepared_under_load_equal_the_replay() {
     }
 }
 
-/// After a switch, entries that were in the caches are found without a rebuild or a read from the store.
+/// After a switch, entries that were in the caches are found without a rebuild or a read from the
+/// store.
 #[tokio::test(flavor = "multi_thread")]
 async fn prepared_entries_are_found_after_a_switch() {
     let dir = tempfile::tempdir().unwrap();

@@ -94,7 +94,8 @@ impl Als {
         let mut biases = std::mem::take(&mut self.biases);
         let mut bias_variances = std::mem::take(&mut self.bias_variances);
         let this = &*self;
-        // Without latent factors the table of variances is empty, so it cannot be chunked along with the others.
+        // Without latent factors the table of variances is empty, so it cannot be chunked along
+        // with the others.
         let mut rest = factor_variances.as_mut_slice();
         let mut rows: Vec<ItemRow> = features
             .chunks_exact_mut(dim)
@@ -131,7 +132,8 @@ impl Als {
         Ok(())
     }
 
-    /// Writes one item's posterior. An item without ratings gets zeros and adds nothing to the sums.
+    /// Writes one item's posterior. An item without ratings gets zeros and adds nothing to the
+    /// sums.
     fn solve_item(&self, entries: &[Entry], item: &mut ItemRow, scratch: &mut Scratch) -> Result<ItemSums, ModelError> {
         let latent = self.shape.latent;
         if entries.is_empty() {
@@ -211,8 +213,8 @@ impl Als {
         })
     }
 
-    /// Sets the ridge of the regression: the priors of factors and bias, plus the posterior variance of the users'
-    /// weights.
+    /// Sets the ridge of the regression: the priors of factors and bias, plus the posterior
+    /// variance of the users' weights.
     fn set_ridge(&self, ridge: &mut [f64], posterior_variances: &[f64]) {
         let latent = self.shape.latent;
         for (ridge, posterior_variance) in ridge.iter_mut().zip(posterior_variances) {
@@ -221,7 +223,8 @@ impl Als {
         ridge[latent] = self.noise_variance / self.bias_variance;
     }
 
-    /// The user's latent weights, and the residual of the label for the item's factors and bias to explain.
+    /// The user's latent weights, and the residual of the label for the item's factors and bias to
+    /// explain.
     fn seen_by(&self, entry: &Entry, known: &[f32]) -> (&[f32], f64) {
         let (latent, others) = self.user_row(&self.weights, entry.other).split_at(self.shape.latent);
         let expected: f32 = others.iter().zip(known).map(|(w, g)| w * g).sum();
@@ -232,9 +235,8 @@ impl Als {
 impl Fit {
     /// Expected squared residuals, from sums that the regression has already computed.
     ///
-    /// With `(D + R^T R) z = R^T t`, the squares of `t - R z` add up to `t·t - z·R^T t - z·D z`. The variance of `w·x +
-    /// b` is
-    /// `sum v_w x^2 + sum v_x (w^2 + v_w) + v_b`.
+    /// With `(D + R^T R) z = R^T t`, the squares of `t - R z` add up to `t·t - z·R^T t - z·D z`.
+    /// The variance of `w·x + b` is `sum v_w x^2 + sum v_x (w^2 + v_w) + v_b`.
     fn residuals(&self, known: &[f32], variances: &[f64], scratch: &mut Scratch) -> Residuals {
         let latent = self.mean.len() - 1;
         let Targets { weight, square } = self.targets;

@@ -1,15 +1,17 @@
 //! Alternating least squares in which each side accounts for the posterior variance of the other.
 //!
-//! Labels are modelled as `y = mean + b_i + w_u·(x_i, g_i, 1) + noise`, with latent factors `x_i ~ N(0, I)`, item
-//! biases `b_i ~ N(0, tau^2)`, user weights `w_u ~ N(w0, S)`, and given side features `g_i` of the item (see
-//! [`crate::side_features`]). With one side fixed, the other is a ridge regression per row, as in ALS (Zhou et al.
-//! 2008). There are two differences. The ridge of a row includes the posterior variances of its partners, so it grows
-//! with the number of ratings according to the uncertainty of the partners (variational matrix factorisation, Lim and
-//! Teh 2007, with one variance per coordinate). And `w0`, `S`, `tau^2` and the noise variance are estimated again after
-//! every iteration, so that a factor without support in the data shrinks to zero instead of fitting the noise.
+//! Labels are modelled as `y = mean + b_i + w_u·(x_i, g_i, 1) + noise`, with latent factors `x_i ~
+//! N(0, I)`, item biases `b_i ~ N(0, tau^2)`, user weights `w_u ~ N(w0, S)`, and given side
+//! features `g_i` of the item (see [`crate::side_features`]). With one side fixed, the other is a
+//! ridge regression per row, as in ALS (Zhou et al. 2008). There are two differences. The ridge of
+//! a row includes the posterior variances of its partners, so it grows with the number of ratings
+//! according to the uncertainty of the partners (variational matrix factorisation, Lim and Teh
+//! 2007, with one variance per coordinate). And `w0`, `S`, `tau^2` and the noise variance are
+//! estimated again after every iteration, so that a factor without support in the data shrinks to
+//! zero instead of fitting the noise.
 //!
-//! Rows are solved in parallel and their sums are added in chunks of fixed size, so the result does not depend on the
-//! number of threads.
+//! Rows are solved in parallel and their sums are added in chunks of fixed size, so the result does
+//! not depend on the number of threads.
 
 mod items;
 mod ridge;
@@ -31,15 +33,15 @@ use crate::ratings::{Entry, Ratings, Rows};
 /// Rows per parallel chunk.
 const CHUNK_ROWS: usize = 64;
 
-/// Prefetch distance in ratings. Partners are in random order, and their rows do not fit into the caches close to a
-/// core.
+/// Prefetch distance in ratings. Partners are in random order, and their rows do not fit into the
+/// caches close to a core.
 const FETCHED_AHEAD: usize = 8;
 
 /// Weight of the starting value of a variance, in rows.
 const START_EVIDENCE: f64 = 5.0;
 
-/// Starting variances as shares of the labels' variance: of one latent weight, of the weight of one side feature, of
-/// the biases.
+/// Starting variances as shares of the labels' variance: of one latent weight, of the weight of one
+/// side feature, of the biases.
 const LATENT_SHARE: f64 = 0.02;
 const SIDE_FEATURE_SHARE: f64 = 0.03;
 const BIAS_SHARE: f64 = 0.2;
@@ -51,7 +53,8 @@ const NOISE_SHARE_MIN: f64 = 1e-3;
 /// Lower bound of the labels' variance for these shares, so that equal labels can be trained on.
 const LABEL_VARIANCE_MIN: f64 = 1e-6;
 
-/// Layout of the `dim` coordinates of a user's weights, in this order: latent factors, side features, the constant.
+/// Layout of the `dim` coordinates of a user's weights, in this order: latent factors, side
+/// features, the constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) latent: usize,
@@ -119,8 +122,8 @@ pub(crate) struct Als {
     by_item: Arc<Rows>,
 }
 
-/// The state of a fit for items and the population of users: together with the ratings, it determines the next
-/// iteration.
+/// The state of a fit for items and the population of users: together with the ratings, it
+/// determines the next iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AlsState {
     /// Row-major `items x latent`.
@@ -176,8 +179,8 @@ impl Als {
         als
     }
 
-    /// Starts from the state of an earlier fit of the same shape. Items that the state does not contain or has no data
-    /// for keep the prior variances.
+    /// Starts from the state of an earlier fit of the same shape. Items that the state does not
+    /// contain or has no data for keep the prior variances.
     #[expect(clippy::cast_possible_truncation, reason = "factors are held in f32; rounding to the nearest is meant")]
     pub(crate) fn resume(&mut self, known: &AlsState) {
         let (dim, latent) = (self.shape.dim(), self.shape.latent);
@@ -260,8 +263,8 @@ impl Als {
         &self.factor_variances[item as usize * latent..][..latent]
     }
 
-    /// Iterates over a row's ratings and prefetches the partner rows of ratings further ahead from `tables`, given with
-    /// their numbers of columns.
+    /// Iterates over a row's ratings and prefetches the partner rows of ratings further ahead from
+    /// `tables`, given with their numbers of columns.
     fn fetching<'a>(entries: &'a [Entry], tables: [(&'a [f32], usize); 2]) -> impl Iterator<Item = &'a Entry> {
         entries.iter().enumerate().map(move |(place, entry)| {
             if let Some(soon) = entries.get(place + FETCHED_AHEAD) {

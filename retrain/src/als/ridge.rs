@@ -5,15 +5,15 @@ use celeris_model::ModelError;
 use celeris_model::linear::{DETERMINED_MAX, RAISES, cholesky_of_squares, is_determined, raise};
 use nalgebra::{DMatrix, DVector, DVectorView};
 
-/// Ratings gathered before they are multiplied in `f32` and added in `f64`: enough for a fast product, few enough for
-/// the cache and for the accuracy of sums in `f32`.
+/// Ratings gathered before they are multiplied in `f32` and added in `f64`: enough for a fast
+/// product, few enough for the cache and for the accuracy of sums in `f32`.
 const BLOCK_RATINGS: usize = 128;
 
 /// Up to this many unknowns, ratings are summed directly: a block would be mostly padding.
 const FEW: usize = 3;
 
-/// The regressors of a rating, from the rating's partner: in two slices, so that a constant can follow the row of a
-/// table.
+/// The regressors of a rating, from the rating's partner: in two slices, so that a constant can
+/// follow the row of a table.
 pub(crate) type Regressors<'a> = (&'a [f32], &'a [f32]);
 
 /// Weighted sums of the partners' posterior variances by coordinate.
@@ -88,8 +88,8 @@ pub(crate) struct Normal {
     exact: bool,
 }
 
-/// Bound on an inverse relative to its diagonal, see [`is_determined`], after products in `f32`: at the bound, one of
-/// seven digits is accurate.
+/// Bound on an inverse relative to its diagonal, see [`is_determined`], after products in `f32`: at
+/// the bound, one of seven digits is accurate.
 const DETERMINED_BY_SINGLE_MAX: f64 = 1e6;
 
 impl Normal {
@@ -112,8 +112,9 @@ impl Normal {
 
     /// Solves the row that `fill` begins and adds ratings to.
     ///
-    /// If the weights are so large that the prior is lost to rounding in `f32`, the row is filled again and summed in
-    /// `f64`; if it is still lost, the diagonal is raised as in [`celeris_model::linear::cholesky_of_squares`].
+    /// If the weights are so large that the prior is lost to rounding in `f32`, the row is filled
+    /// again and summed in `f64`; if it is still lost, the diagonal is raised as in
+    /// [`celeris_model::linear::cholesky_of_squares`].
     ///
     /// # Errors
     /// `NotPositiveDefinite` on overflow.
@@ -130,7 +131,8 @@ impl Normal {
         Err(ModelError::NotPositiveDefinite { what: "the regression of a user or an item" })
     }
 
-    /// Starts a row from the precision `P`, row-major and symmetric, and the moment `q` of its prior.
+    /// Starts a row from the precision `P`, row-major and symmetric, and the moment `q` of its
+    /// prior.
     pub(crate) fn begin(&mut self, precision: &[f64], moment: &[f64]) {
         self.matrix.copy_from_slice(precision);
         self.moment.copy_from_slice(moment);
@@ -209,8 +211,8 @@ impl Normal {
         self.filled = 0;
     }
 
-    /// Inverts the matrix in place, with its diagonal raised by a share, and writes the solution. Returns `false` if
-    /// the matrix is not positive definite due to rounding.
+    /// Inverts the matrix in place, with its diagonal raised by a share, and writes the solution.
+    /// Returns `false` if the matrix is not positive definite due to rounding.
     fn solve(&mut self, share: f64, determined_max: f64) -> bool {
         let dim = self.dim;
         self.multiply_out();
@@ -233,9 +235,9 @@ impl Normal {
     }
 }
 
-/// The same regression for fewer ratings than coordinates and a diagonal prior of mean zero: by Woodbury's identity the
-/// system has one unknown per rating. `regressors` has one column per rating, already multiplied by the root of its
-/// weight.
+/// The same regression for fewer ratings than coordinates and a diagonal prior of mean zero: by
+/// Woodbury's identity the system has one unknown per rating. `regressors` has one column per
+/// rating, already multiplied by the root of its weight.
 ///
 /// Returns the solution and the diagonal of the inverse.
 ///

@@ -7,8 +7,8 @@ use crate::ratings::{Rating, Ratings, Rows};
 
 const SHAPE: Shape = Shape { latent: 2, side_features: 1 };
 
-/// Six users, five items, different weights, a pair rated twice, and an item (4) rated by fewer users than there are
-/// factors.
+/// Six users, five items, different weights, a pair rated twice, and an item (4) rated by fewer
+/// users than there are factors.
 fn ratings() -> Ratings {
     let rating = |user, item, label, weight| Rating { user, item, label, weight };
     let list = (0..24)
@@ -27,8 +27,8 @@ fn start(regularization: f64) -> Als {
     )
 }
 
-/// Minimiser of `sum weight (target - x·z)^2 + z^T ridge z - 2 z^T moment` by inverting the normal matrix entry by
-/// entry: slow, and independent of the code under test.
+/// Minimiser of `sum weight (target - x·z)^2 + z^T ridge z - 2 z^T moment` by inverting the normal
+/// matrix entry by entry: slow, and independent of the code under test.
 fn reference(
     examples: &[(Vec<f64>, f64, f64)],
     ridge: &DMatrix<f64>,
@@ -49,7 +49,8 @@ fn reference(
     (&inverse * right, inverse)
 }
 
-/// Products are summed in `f32`, and the systems here amplify rounding errors by less than a hundred.
+/// Products are summed in `f32`, and the systems here amplify rounding errors by less than a
+/// hundred.
 fn close(stored: f32, exact: f64) {
     assert!((f64::from(stored) - exact).abs() <= 1e-5 * exact.abs().max(1.0), "{stored} is not {exact}");
 }
@@ -86,7 +87,8 @@ fn an_iteration_solves_both_sides_like_an_independent_reference() {
 
     let users = als.clone();
     als.solve_items().unwrap();
-    // Items 0 to 3 have more ratings than coordinates and item 4 has one: both forms of the solver are tested.
+    // Items 0 to 3 have more ratings than coordinates and item 4 has one: both forms of the solver
+    // are tested.
     for (item, side_feature) in SIDE_FEATURES.iter().enumerate() {
         let mut ridge = DMatrix::from_diagonal(&nalgebra::dvector![noise, noise, noise / users.bias_variance]);
         let mut examples = Vec::new();
@@ -142,8 +144,8 @@ fn without_variances_it_is_textbook_als() {
     let (mut plain, mut charged) = (start(0.0), start(1.0));
     plain.iterate().unwrap();
     charged.iterate().unwrap();
-    // The first half-iteration starts without variances, so only the items differ; including the posterior variance
-    // shrinks their factors.
+    // The first half-iteration starts without variances, so only the items differ; including the
+    // posterior variance shrinks their factors.
     assert_eq!(plain.weights, charged.weights);
     let size = |als: &Als| als.features.chunks_exact(4).map(|row| row[0].powi(2) + row[1].powi(2)).sum::<f32>();
     assert!(size(&charged) < size(&plain));
@@ -159,7 +161,8 @@ fn a_fit_from_a_state_makes_the_same_next_iteration() {
     resumed.resume(&state);
     through.iterate().unwrap();
     resumed.iterate().unwrap();
-    // Biases are relative to a mean that is the same here, so everything is equal up to the rounding of a sum.
+    // Biases are relative to a mean that is the same here, so everything is equal up to the
+    // rounding of a sum.
     for (a, b) in through.features.iter().zip(&resumed.features).chain(through.weights.iter().zip(&resumed.weights)) {
         assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} is not {b}");
     }

@@ -64,8 +64,8 @@ impl Als {
     }
 
     fn population(&self) -> Result<Population, ModelError> {
-        // The covariance includes a share of its positive definite start, which exceeds rounding errors unless sums
-        // have overflowed.
+        // The covariance includes a share of its positive definite start, which exceeds rounding
+        // errors unless sums have overflowed.
         let covariance = cholesky_of_squares(self.weight_covariance.as_slice(), self.shape.dim())
             .ok_or(ModelError::NotPositiveDefinite { what: "the covariance of user weights" })?;
         let precision = covariance.inverse() * self.noise_variance;
@@ -86,7 +86,8 @@ impl Als {
         normal.add_ridge(posterior_variance.finish().iter().map(|sum| self.regularization * sum));
     }
 
-    /// Estimates `w0` and `S` as means over users, with `S` shrunk towards its start as by an inverse Wishart prior.
+    /// Estimates `w0` and `S` as means over users, with `S` shrunk towards its start as by an
+    /// inverse Wishart prior.
     fn estimate_population(&mut self, chunks: &[UserSums]) {
         let mut total = UserSums::zero(self.shape.dim());
         for chunk in chunks {
@@ -107,8 +108,8 @@ impl UserSums {
         Self { users: 0.0, weights: DVector::zeros(dim), squares: DMatrix::zeros(dim, dim) }
     }
 
-    /// Adds a user's weights and their posterior covariance, given as a row-major inverse and the noise variance that
-    /// scales it.
+    /// Adds a user's weights and their posterior covariance, given as a row-major inverse and the
+    /// noise variance that scales it.
     fn add_user(&mut self, weights: &[f64], inverse: &[f64], noise_variance: f64) {
         self.users += 1.0;
         // Both are symmetric, so rows equal columns.

@@ -1,10 +1,12 @@
-//! Fits the map from attributes to features (`celeris_features::cold_map`) at the end of every training.
+//! Fits the map from attributes to features (`celeris_features::cold_map`) at the end of every
+//! training.
 //!
-//! A ridge regression of `[f_1 … f_(dim-1), offset]` on the encoded attributes of the trained items, weighted by the
-//! certainty of their features. The ridge is chosen by cross-validation over items: it minimises the squared error of
-//! scores by mapped features, averaged over the trained users. The residuals of the held-out items' features give the
-//! residual covariance of the map. Items with few observations get a low weight, since their features are shrunk to the
-//! average, and the map would be too.
+//! A ridge regression of `[f_1 … f_(dim-1), offset]` on the encoded attributes of the trained
+//! items, weighted by the certainty of their features. The ridge is chosen by cross-validation over
+//! items: it minimises the squared error of scores by mapped features, averaged over the trained
+//! users. The residuals of the held-out items' features give the residual covariance of the map.
+//! Items with few observations get a low weight, since their features are shrunk to the average,
+//! and the map would be too.
 
 mod sums;
 
@@ -27,15 +29,17 @@ const ITEMS_MAX: usize = 100_000;
 /// Number of folds of the cross-validation.
 const FOLDS: usize = 5;
 
-/// Number of observations at which an item has half of the maximum weight. Measured on ml-latest-small: RMSE on
-/// left-out items 0.910 with 10, 0.897 with 100, 0.897 with 300.
+/// Number of observations at which an item has half of the maximum weight. Measured on
+/// ml-latest-small: RMSE on left-out items 0.910 with 10, 0.897 with 100, 0.897 with 300.
 const HALF_KNOWN: f64 = 100.0;
 
-/// Ridges are powers of the square root of ten; the search starts at the given exponent and descends.
+/// Ridges are powers of the square root of ten; the search starts at the given exponent and
+/// descends.
 const RIDGE_EXPONENTS: std::ops::RangeInclusive<i32> = -2..=8;
 const RIDGE_EXPONENT_START: i32 = 1;
 
-/// Maximum number of users whose weights are used to convert errors of features to errors of scores.
+/// Maximum number of users whose weights are used to convert errors of features to errors of
+/// scores.
 const USERS_MAX: usize = 10_000;
 
 /// Rows of residuals per matrix product.
@@ -60,7 +64,8 @@ pub struct FittedColdMap {
     pub map: ColdMap,
     /// Number of items in the fit.
     pub items: usize,
-    /// Variance of a score that mapped features leave unexplained, averaged over users, for held-out items.
+    /// Variance of a score that mapped features leave unexplained, averaged over users, for
+    /// held-out items.
     pub score_variance: f64,
     /// The same with the average item's features in place of mapped ones.
     pub score_variance_of_average: f64,
@@ -80,7 +85,8 @@ impl FittedColdMap {
     }
 }
 
-/// Fits a map. Returns `None` if too few of the trained items have attributes, or their features are not finite.
+/// Fits a map. Returns `None` if too few of the trained items have attributes, or their features
+/// are not finite.
 ///
 /// The result does not depend on the number of threads of the pool that it is called in.
 #[must_use]
@@ -119,8 +125,8 @@ fn rounded(values: &[f64]) -> Vec<f32> {
     values.iter().map(|value| *value as f32).collect()
 }
 
-/// The items to fit to: those with attributes, observations and features of their own; the most observed ones if there
-/// are too many.
+/// The items to fit to: those with attributes, observations and features of their own; the most
+/// observed ones if there are too many.
 fn chosen_items(input: &ColdMapInput) -> Vec<usize> {
     let Trained { dim, item_features, item_offsets, cold_item, .. } = input.trained;
     let own = |item: usize| {
@@ -147,7 +153,8 @@ fn row(input: &ColdMapInput, item: usize, columns: Vec<(u32, f32)>) -> Row {
     Row { columns, targets, weight: observed / (observed + HALF_KNOWN) }
 }
 
-/// The mean of `w~ w~^T` over users, where `w~` are the weights with the constant's entry replaced by 1 for the offset.
+/// The mean of `w~ w~^T` over users, where `w~` are the weights with the constant's entry replaced
+/// by 1 for the offset.
 fn second_moment(trained: &Trained) -> DMatrix<f64> {
     let dim = trained.dim;
     let users = trained.user_weights.len() / dim;
@@ -204,7 +211,8 @@ impl<'a> Folds<'a> {
         Some(Evaluated { ridge, covariance, score_variance })
     }
 
-    /// The best ridge by descent from the start, since the error first falls and then rises with the ridge.
+    /// The best ridge by descent from the start, since the error first falls and then rises with
+    /// the ridge.
     fn choose(&self, users: &DMatrix<f64>) -> Option<Evaluated> {
         let evaluate = |exponent: i32| self.evaluate(10_f64.powf(f64::from(exponent) / 2.0), users);
         let mut best = evaluate(RIDGE_EXPONENT_START)?;

@@ -1,4 +1,5 @@
-//! Normal equations of a weighted ridge regression with an intercept, as sums from which folds can be subtracted.
+//! Normal equations of a weighted ridge regression with an intercept, as sums from which folds can
+//! be subtracted.
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
@@ -55,7 +56,8 @@ impl Sums {
         for (at, (column, value)) in row.columns.iter().enumerate() {
             let (column, value) = (*column as usize, row.weight * f64::from(*value));
             self.x[column] += value;
-            // Columns are ascending, so these entries are above the diagonal and contiguous in one column.
+            // Columns are ascending, so these entries are above the diagonal and contiguous in one
+            // column.
             let mut sums = self.xx.column_mut(column);
             for (other, with) in &row.columns[..=at] {
                 sums[*other as usize] += value * f64::from(*with);
@@ -94,8 +96,8 @@ impl Sums {
         }
     }
 
-    /// Solves the regression, in which `ridge` penalises the coefficients but not the intercept; `None` without rows or
-    /// if numbers are not finite. O(width^3).
+    /// Solves the regression, in which `ridge` penalises the coefficients but not the intercept;
+    /// `None` without rows or if numbers are not finite. O(width^3).
     pub(super) fn solve(&self, ridge: f64) -> Option<Solution> {
         if self.weight <= 0.0 {
             return None;
@@ -153,7 +155,8 @@ mod tests {
         (0..50).map(row).collect()
     }
 
-    /// The gradient of `sum w |y - a - B^T x|^2 + ridge |B|^2` at the solution, which is 0 at the minimum.
+    /// The gradient of `sum w |y - a - B^T x|^2 + ridge |B|^2` at the solution, which is 0 at the
+    /// minimum.
     #[test]
     fn no_other_coefficients_have_a_smaller_penalised_error() {
         let (rows, ridge) = (rows(), 0.7);

@@ -88,8 +88,8 @@ impl World {
 fn the_map_finds_the_effects_of_attributes_and_the_residual_covariance() {
     let world = world();
     let fitted = fit_cold_map(&world.input()).unwrap();
-    // With 600 items for some dozen columns, the error of a variance estimate is some 6 %, and that of the fit 4 %
-    // more.
+    // With 600 items for some dozen columns, the error of a variance estimate is some 6 %, and that
+    // of the fit 4 % more.
     let text: Value = serde_json::from_slice(&fitted.map.files().0).unwrap();
     assert!(text["ridge"].as_f64().unwrap() < 100.0, "{text}");
     let expected: f64 = RESIDUALS.iter().map(|deviation| deviation * deviation).sum();

@@ -1,4 +1,5 @@
-//! Output of external engines: valid output becomes a version, invalid output is rejected with a precise error.
+//! Output of external engines: valid output becomes a version, invalid output is rejected with a
+//! precise error.
 
 use std::fs;
 use std::path::Path;
@@ -118,8 +119,8 @@ fn write_success(raw: &Path, rows: &[(&str, usize)], more: &Value) {
     fs::write(raw.join("_SUCCESS"), manifest.to_string()).unwrap();
 }
 
-/// A folder with observations, nine tenths of which are passed to the engine, and the job that makes a version from its
-/// output.
+/// A folder with observations, nine tenths of which are passed to the engine, and the job that
+/// makes a version from its output.
 fn prepare(folder: &Path, loss: Loss) -> (World, Job) {
     let world = world();
     let (held_out, known): (Vec<_>, Vec<_>) = world.ratings.iter().enumerate().partition(|(row, _)| row % 10 == 0);
@@ -175,12 +176,13 @@ fn factors_on_any_scale_become_an_accurate_version() {
         // Only rounding to f32.
         assert!((squares / ITEMS as f64 - 1.0).abs() < 1e-4, "column {column}: {squares}");
     }
-    // With the true features, the error consists of the noise and of the uncertainty of four weights given 27 ratings:
-    // some 8 %.
+    // With the true features, the error consists of the noise and of the uncertainty of four
+    // weights given 27 ratings: some 8 %.
     let rmse = manifest.metrics["validation_rmse"];
     assert!((0.85 * NOISE..1.2 * NOISE).contains(&rmse), "{rmse}");
     assert!((prior.noise_variance() / (NOISE * NOISE) - 1.0).abs() < 0.25, "{}", prior.noise_variance());
-    // The variance of weights on features of unit scale is that of the users' true weights, 0.7 squared.
+    // The variance of weights on features of unit scale is that of the users' true weights, 0.7
+    // squared.
     let precision = prior.precision();
     for k in 0..RANK {
         let spread = prior.noise_variance() / precision[k * DIM + k];

@@ -1,4 +1,5 @@
-//! Trainings on weights, labels and pinned features anywhere within their bounds produce versions of finite numbers.
+//! Trainings on weights, labels and pinned features anywhere within their bounds produce versions
+//! of finite numbers.
 
 use celeris_features::table::FEATURE_ABS_MAX;
 use celeris_model::Loss;
@@ -99,8 +100,8 @@ fn extreme_weights_labels_and_pinned_features_train() {
     }
 }
 
-/// The product of weight and label is below the smallest float, and the target beyond the largest: the pair still
-/// counts as taken.
+/// The product of weight and label is below the smallest float, and the target beyond the largest:
+/// the pair still counts as taken.
 #[test]
 fn a_taken_pair_with_a_tiny_weight_counts_as_taken() {
     let rating = |user, item, label, weight| Rating { user, item, label, weight };

@@ -27,8 +27,8 @@ fn sigmoid(score: f64) -> f64 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// Every user is shown twice `shown` random items, and the second half is held out. The log-odds of a click are `-2 +
-/// b_i + c_u + w_u·x_i`, so about one in five shown items is clicked.
+/// Every user is shown twice `shown` random items, and the second half is held out. The log-odds of
+/// a click are `-2 + b_i + c_u + w_u·x_i`, so about one in five shown items is clicked.
 fn clicks(shown: usize) -> (Ratings, Vec<Rating>) {
     let mut random = ChaCha8Rng::seed_from_u64(11);
     let items: Vec<[f64; 3]> =
@@ -80,7 +80,8 @@ fn an_implicit_posterior_is_the_users_row_of_the_factorisation() {
     assert!(version.item_offsets.iter().all(|offset| *offset == 0.0));
     assert!(version.prior.mean().iter().all(|mean| *mean == 0.0));
 
-    // The prior is the posterior of taking nothing in the whole catalog: Y^T Y plus a constant on the diagonal.
+    // The prior is the posterior of taking nothing in the whole catalog: Y^T Y plus a constant on
+    // the diagonal.
     let mut rest = precision(&version);
     for item in 0..ITEMS as u32 {
         let y = features(&version, item);
@@ -158,8 +159,8 @@ fn trainer_and_learner_agree_on_repeated_pairs() {
 fn implicit_feedback_ranks_what_users_take_first() {
     let version = trained(&purchases(), &TrainSettings { loss: Loss::Implicit, ..TrainSettings::new(6, 2) });
     let metrics = version.metrics.by_name();
-    // Of 80 items, a user's shelf contains 20: a ranking by shelf only puts 85 % of the taken items at an expected
-    // 0.125 and the rest at 0.56, which is 0.19.
+    // Of 80 items, a user's shelf contains 20: a ranking by shelf only puts 85 % of the taken items
+    // at an expected 0.125 and the rest at 0.56, which is 0.19.
     let rank = metrics["validation_percentile_rank"];
     assert!((0.1..0.25).contains(&rank), "{rank}");
     assert!(metrics["validation_recall_at_10"] > 0.3, "{metrics:?}");
@@ -209,7 +210,8 @@ fn clicks_are_predicted_better_than_by_the_base_rate_or_items_only() {
         }
     }
     let count = kept.len() as f64;
-    // 9000 held-out clicks determine a mean loss to about 0.005; the differences are several times that.
+    // 9000 held-out clicks determine a mean loss to about 0.005; the differences are several times
+    // that.
     assert!(prior / count < base / count - 0.015, "items: {} against {}", prior / count, base / count);
     assert!(served / count < prior / count - 0.015, "users: {} against {}", served / count, prior / count);
     assert!((mean / count - rate).abs() < 0.03, "probabilities are calibrated on average: {} of {rate}", mean / count);

@@ -71,7 +71,8 @@ fn a_held_out_tenth_is_predicted_and_covered_by_label_intervals() {
     }
     let count = held_out.len() as f64;
     let (rmse, coverage) = ((squares / count).sqrt(), covered / count);
-    // Biases alone reach 0.863. Ratings are not Gaussian, so the coverage of 95 % holds only to about a percent.
+    // Biases alone reach 0.863. Ratings are not Gaussian, so the coverage of 95 % holds only to
+    // about a percent.
     assert!(rmse <= 0.85, "rmse {rmse}");
     assert!((0.93..=0.97).contains(&coverage), "coverage {coverage}");
 }
@@ -85,7 +86,8 @@ fn three_good_labels_of_horror_raise_horror_more_than_films_for_children() {
         data.genres.iter().filter(|(_, genres)| wanted(genres)).map(|(item, _)| *item).collect()
     };
     let (horror, children) = (of_genre("Horror", "Children"), of_genre("Children", "Horror"));
-    // Alien, Psycho and The Shining: well-known films, whose ratings say the least about the reason for liking them.
+    // Alien, Psycho and The Shining: well-known films, whose ratings say the least about the reason
+    // for liking them.
     let rated = ["1214", "1219", "1258"].map(|id| data.items[id]);
     let ratings = rated.map(|item| Rating { user: 0, item, label: 5.0, weight: 1.0 });
     let (before, after) = (posterior(&version, &[]), posterior(&version, &ratings));

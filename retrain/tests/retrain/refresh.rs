@@ -39,8 +39,9 @@ fn world(seed: u64, loss: Loss) -> (Vec<Rating>, Vec<Rating>) {
 }
 
 fn settings(loss: Loss) -> TrainSettings {
-    // A strong ridge instead of a tuned one for preferences: under a weak ridge many factors fit equally well, and a
-    // few iterations need not converge to the same ones as many from a cold start.
+    // A strong ridge instead of a tuned one for preferences: under a weak ridge many factors fit
+    // equally well, and a few iterations need not converge to the same ones as many from a cold
+    // start.
     let regularization = (loss == Loss::Implicit).then_some(64.0);
     TrainSettings { loss, regularization, threads: NonZeroUsize::new(2).unwrap(), ..TrainSettings::new(8, 3) }
 }

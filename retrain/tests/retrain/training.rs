@@ -18,7 +18,8 @@ struct World {
     seed: u64,
 }
 
-/// Variance of a user's bias, and of the weight of each of the two true factors (which have unit variance).
+/// Variance of a user's bias, and of the weight of each of the two true factors (which have unit
+/// variance).
 const BIAS_VARIANCE: f64 = 0.16;
 const FACTOR_VARIANCE: f64 = 0.09;
 
@@ -88,12 +89,14 @@ fn the_population_and_the_noise_variance_are_estimated() {
     let (ratings, kept) = world.draw();
     let version = trained(&ratings, &TrainSettings::new(6, 1));
 
-    // 16,000 training ratings determine the noise variance to a few percent; the errors of items count as noise too.
+    // 16,000 training ratings determine the noise variance to a few percent; the errors of items
+    // count as noise too.
     let noise = version.prior.noise_variance();
     assert!((noise / world.noise.powi(2) - 1.0).abs() < 0.1, "noise {noise}");
 
-    // The variance of scores between users: over all items, that of the prior equals the true one. A covariance of 400
-    // users is known to about 7 % (sqrt(2/400)), and the tuned scale has steps of 1.41.
+    // The variance of scores between users: over all items, that of the prior equals the true one.
+    // A covariance of 400 users is known to about 7 % (sqrt(2/400)), and the tuned scale has steps
+    // of 1.41.
     let dim = version.dim;
     let variance = |features: &[f32]| -> f64 {
         let inverse = version.prior.inverse();
@@ -138,8 +141,8 @@ fn label_intervals_cover_and_learning_helps() {
         }
     }
     let count = kept.len() as f64;
-    // With 16,000 Gaussian labels, the standard deviation of the share is 0.2 %; the rest allows for the estimate of
-    // the noise.
+    // With 16,000 Gaussian labels, the standard deviation of the share is 0.2 %; the rest allows
+    // for the estimate of the noise.
     assert!((0.94..0.96).contains(&(covered / count)), "coverage {}", covered / count);
     let (rmse, prior_rmse) = ((squares / count).sqrt(), (prior_squares / count).sqrt());
     // The true model would reach 0.5, biases alone 0.66; forty ratings per user leave some error.
@@ -187,7 +190,8 @@ fn pinned_features_replace_trained_ones_and_the_rest_is_fitted_to_them() {
     assert_eq!(version.item_features[8 * 5..9 * 5], pinned.features[5..]);
     assert_eq!(version.item_features[..3 * 5], free.item_features[..3 * 5], "other items keep their trained features");
     assert_ne!(version.item_offsets, free.item_offsets, "offsets are fitted again");
-    // Arbitrary vectors must not affect the scores: the offsets compensate, so the prior predictions are not far off.
+    // Arbitrary vectors must not affect the scores: the offsets compensate, so the prior
+    // predictions are not far off.
     let nobody = UserModel::from_prior(&version.prior.clone().into()).unwrap();
     let errors: Vec<f64> = kept
         .iter()
@@ -201,8 +205,8 @@ fn pinned_features_replace_trained_ones_and_the_rest_is_fitted_to_them() {
         })
         .collect();
     let mean = errors.iter().sum::<f64>() / errors.len() as f64;
-    // About 130 labels with a standard deviation of 0.7: three standard deviations of their mean, and the same for the
-    // fit.
+    // About 130 labels with a standard deviation of 0.7: three standard deviations of their mean,
+    // and the same for the fit.
     assert!(mean.abs() < 0.35, "pinned item is off by {mean}");
 
     let short = Pinned { items: vec![3], features: vec![1.0; 4] };

@@ -15,7 +15,8 @@ pub const AVAILABLE_UNTIL: &str = "available_until";
 /// Maximum number of attributes of one item.
 pub const ATTRIBUTES_MAX: usize = 256;
 
-/// Maximum size of one item's attributes as JSON, in bytes: one page of a listing returns those of a thousand items.
+/// Maximum size of one item's attributes as JSON, in bytes: one page of a listing returns those of
+/// a thousand items.
 pub const BYTES_MAX: usize = 64 << 10;
 
 /// Maximum number of distinct attributes in one stream.
@@ -95,7 +96,8 @@ fn json_bytes(attributes: &Map<String, Value>) -> usize {
     serde_json::to_string(attributes).map_or(usize::MAX, |text| text.len())
 }
 
-/// Rejects attributes beyond the limits per item. The catalog checks the number of attributes of the stream.
+/// Rejects attributes beyond the limits per item. The catalog checks the number of attributes of
+/// the stream.
 pub(super) fn check(attributes: &Map<String, Value>) -> Result<(), AttributeError> {
     if attributes.len() > ATTRIBUTES_MAX {
         return Err(AttributeError::TooMany { count: attributes.len() });

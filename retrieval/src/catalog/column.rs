@@ -1,4 +1,5 @@
-//! The numbers of one attribute by row, copied on write in chunks, so that readers keep their snapshot.
+//! The numbers of one attribute by row, copied on write in chunks, so that readers keep their
+//! snapshot.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! A filter compiled against a catalog. Compilation takes the bitmaps and numbers it needs quickly, under the catalog's
-//! lock; the rows are then computed from these snapshots while the catalog changes.
+//! A filter compiled against a catalog. Compilation takes the bitmaps and numbers it needs quickly,
+//! under the catalog's lock; the rows are then computed from these snapshots while the catalog
+//! changes.
 
 use std::sync::Arc;
 
@@ -126,7 +127,8 @@ impl Availability {
     }
 }
 
-/// A compiled filter over the rows of a catalog that is not evaluated yet. Cheap to create; [`CompiledFilter::allowed`] does the work.
+/// A compiled filter over the rows of a catalog that is not evaluated yet. Cheap to create;
+/// [`CompiledFilter::allowed`] does the work.
 #[derive(Debug)]
 #[must_use]
 pub struct CompiledFilter {
@@ -136,8 +138,8 @@ pub struct CompiledFilter {
 }
 
 impl CompiledFilter {
-    /// Evaluates the filter: the rows that are alive, available, and match the filter. Takes a few nanoseconds for
-    /// every 64 rows, and a few for every number and row that the filter refers to.
+    /// Evaluates the filter: the rows that are alive, available, and match the filter. Takes a few
+    /// nanoseconds for every 64 rows, and a few for every number and row that the filter refers to.
     #[must_use]
     pub fn allowed(&self) -> CandidateSet {
         let mut words = Vec::clone(&self.alive);

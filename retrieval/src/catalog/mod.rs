@@ -1,11 +1,12 @@
 //! The items of a stream: their rows, their attributes, and whether they are alive.
 //!
-//! An item gets a [`Row`] when it is added first and keeps it for life: a deletion leaves a hole, and an item that is
-//! added again gets its old row. It is *alive*, and may be returned, if it is not deleted and is either described or in
-//! the table of an active version. A deleted item stays deleted, whatever tables contain it, until it is described again.
+//! An item gets a [`Row`] when it is added first and keeps it for life: a deletion leaves a hole,
+//! and an item that is added again gets its old row. It is *alive*, and may be returned, if it is
+//! not deleted and is either described or in the table of an active version. A deleted item stays
+//! deleted, whatever tables contain it, until it is described again.
 //!
-//! A catalog is plain data without a lock. A caller that shares one creates a [`CompiledFilter`] under its lock, which takes
-//! microseconds, and evaluates it outside.
+//! A catalog is plain data without a lock. A caller that shares one creates a [`CompiledFilter`]
+//! under its lock, which takes microseconds, and evaluates it outside.
 
 mod attributes;
 mod column;
@@ -77,8 +78,9 @@ impl Catalog {
         Self::default()
     }
 
-    /// Rejects attributes beyond the limits, naming the attribute. `coming` holds the names of attributes that were
-    /// accepted before but are not in the catalog yet; the new names of `attributes` are added to it.
+    /// Rejects attributes beyond the limits, naming the attribute. `coming` holds the names of
+    /// attributes that were accepted before but are not in the catalog yet; the new names of
+    /// `attributes` are added to it.
     ///
     /// # Errors
     /// [`AttributeError`].

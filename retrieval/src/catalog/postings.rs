@@ -1,5 +1,5 @@
-//! An inverted index of attributes: a bitmap for every value, the numbers of every attribute, and the terms of each
-//! row.
+//! An inverted index of attributes: a bitmap for every value, the numbers of every attribute, and
+//! the terms of each row.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ type Table<K, V> = HashMap<K, V, RandomState>;
 type TermId = u32;
 type FieldId = u32;
 
-/// The rows of one value. Most values of an attribute like a title have one row, which needs no bitmap.
+/// The rows of one value. Most values of an attribute like a title have one row, which needs no
+/// bitmap.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Rows {
     #[default]
@@ -260,7 +261,8 @@ impl Postings {
 
     /// Approximate size in memory, in bytes, from counters.
     pub(super) fn bytes(&self) -> usize {
-        /// A term, its entries in two tables with their share of empty slots, and the allocation of its string.
+        /// A term, its entries in two tables with their share of empty slots, and the allocation of
+        /// its string.
         const TERM: usize = size_of::<Term>() + 80;
         /// A row of a term: its entry on either side.
         const ENTRY: usize = size_of::<TermId>() + size_of::<u16>();

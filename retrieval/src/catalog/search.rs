@@ -38,8 +38,8 @@ fn key(item: &ItemId) -> (usize, &str) {
 }
 
 impl Catalog {
-    /// Searches ids and strings of all items that are alive, available or not. Takes time in proportion to their
-    /// number: tenths of a second for a million.
+    /// Searches ids and strings of all items that are alive, available or not. Takes time in
+    /// proportion to their number: tenths of a second for a million.
     #[must_use]
     pub fn search(&self, search: Search<'_>, page: Page<'_>) -> Found {
         let compiled: CompiledFilter = self.compile_always(search.filter);

@@ -12,8 +12,8 @@
 //! | `{"range": {"field": .., "gte": .., "lt": ..}}` | whose number or time is in the range; also `gt`, `lte` |
 //! | `{"exists": {"field": ..}}` | that have the attribute |
 //!
-//! A filter is validated when it is parsed, with a message that names the place, and cannot fail afterwards: a filter
-//! on a field that no item has matches none.
+//! A filter is validated when it is parsed, with a message that names the place, and cannot fail
+//! afterwards: a filter on a field that no item has matches none.
 
 mod parse;
 

@@ -149,7 +149,8 @@ fn range(json: &Json, place: &str) -> Result<Range, FilterError> {
         match (inclusive, exclusive) {
             (Some(_), Some(_)) => wrong(place, format!("`{}` and `{}` exclude one another", names[0], names[1])),
             (Some(bound), None) => number(bound, &within(place, names[0])).map(Some),
-            // The exclusive bound is the neighbouring number, so that every stored bound is inclusive.
+            // The exclusive bound is the neighbouring number, so that every stored bound is
+            // inclusive.
             (None, Some(bound)) => number(bound, &within(place, names[1])).map(step).map(Some),
             (None, None) => Ok(None),
         }

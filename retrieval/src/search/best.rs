@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use crate::{Hit, Row};
 
-/// Keeps the `k` best of the offered hits: higher scores first, and lower rows first among equal scores. The result is
-/// a function of the hits alone, not of their order.
+/// Keeps the `k` best of the offered hits: higher scores first, and lower rows first among equal
+/// scores. The result is a function of the hits alone, not of their order.
 #[derive(Debug, Clone)]
 pub struct Best {
     k: usize,

@@ -1,5 +1,5 @@
-//! An index of items that a version was not trained on: they are added, changed and removed one by one, and searched by
-//! computing every score.
+//! An index of items that a version was not trained on: they are added, changed and removed one by
+//! one, and searched by computing every score.
 
 use std::collections::HashMap;
 
@@ -65,8 +65,8 @@ impl DeltaIndex {
         Some((self.offsets[place], &self.features[place * self.dim..][..self.dim]))
     }
 
-    /// The `k` best of the allowed items by `offset + weights·f`, best first, equal scores by row; fewer if there are
-    /// not as many.
+    /// The `k` best of the allowed items by `offset + weights·f`, best first, equal scores by row;
+    /// fewer if there are not as many.
     ///
     /// The caller guarantees that `weights` has the length of the features.
     #[must_use]
@@ -120,7 +120,8 @@ mod tests {
 
     use super::*;
 
-    /// Puts, replacements and removals in any order, compared with a map that is sorted for each search.
+    /// Puts, replacements and removals in any order, compared with a map that is sorted for each
+    /// search.
     #[test]
     fn searches_see_the_last_put_and_no_removed_items() {
         let mut rng = ChaCha8Rng::seed_from_u64(7);

@@ -10,8 +10,9 @@ use crate::{CandidateSet, Hit, Row};
 /// Slots compared per task: about a millisecond's work.
 const PART: usize = 16_384;
 
-/// The direction of an item's features, compared with those of others by cosine similarity: 1 for the same direction, 0
-/// for orthogonal, -1 for the opposite. The constant at the end of features is ignored.
+/// The direction of an item's features, compared with those of others by cosine similarity: 1 for
+/// the same direction, 0 for orthogonal, -1 for the opposite. The constant at the end of features
+/// is ignored.
 #[derive(Debug, Clone)]
 pub struct Similarity<'a> {
     /// Unit vector, without the constant.
@@ -21,8 +22,8 @@ pub struct Similarity<'a> {
 }
 
 impl<'a> Similarity<'a> {
-    /// Similarity to an item with these `features`; `None` if they carry no information: they equal `blank`, the
-    /// default of unknown items, or have only the constant.
+    /// Similarity to an item with these `features`; `None` if they carry no information: they equal
+    /// `blank`, the default of unknown items, or have only the constant.
     #[must_use]
     pub fn to(features: &[f32], blank: &'a [f32]) -> Option<Self> {
         let varying = varying(features);
@@ -41,7 +42,8 @@ impl<'a> Similarity<'a> {
         (!is_blank).then(|| (kernel::dot(&self.direction, varying) / length).clamp(-1.0, 1.0))
     }
 
-    /// The `k` most similar of all slots whose rows are allowed, by a parallel scan of the whole matrix; ties by row.
+    /// The `k` most similar of all slots whose rows are allowed, by a parallel scan of the whole
+    /// matrix; ties by row.
     #[must_use]
     pub fn search(&self, matrix: Matrix<'_>, rows: &[Row], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
         let of_part = |(part, rows): (usize, &[Row])| {

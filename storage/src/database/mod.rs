@@ -89,7 +89,8 @@ impl Database {
         found.into_iter().map(|value| value.map_err(self.failure("read"))).collect()
     }
 
-    /// Visits the entries of `range` in key order, as of the start of the call, until `visit` breaks.
+    /// Visits the entries of `range` in key order, as of the start of the call, until `visit`
+    /// breaks.
     pub(crate) fn scan(
         &self,
         column: Column,
@@ -134,7 +135,8 @@ impl Database {
 
     pub(crate) fn last_key(&self, column: Column, prefix: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         let mut entries = self.db.raw_iterator_cf_opt(self.handle(column), read_options(Access::Lookup));
-        // The bound itself is never a key: it would have to begin with a text or number of another length.
+        // The bound itself is never a key: it would have to begin with a text or number of another
+        // length.
         entries.seek_for_prev(after_prefix(prefix.to_vec()));
         entries.status().map_err(self.failure("read"))?;
         Ok(entries.key().filter(|key| key.starts_with(prefix)).map(<[u8]>::to_vec))
@@ -161,12 +163,12 @@ impl Database {
         self.db.flush_cfs_opt(&handles, &FlushOptions::default()).map_err(self.failure("flush"))
     }
 
-    /// Rewrites the sorted files that overlap `range`, so that deleted and overwritten entries are gone from them. Does
-    /// not affect memtables.
+    /// Rewrites the sorted files that overlap `range`, so that deleted and overwritten entries are
+    /// gone from them. Does not affect memtables.
     ///
     /// # Errors
-    /// [`StorageError::Database`] if RocksDB's counter of background errors increases meanwhile; the call itself
-    /// reports no failure.
+    /// [`StorageError::Database`] if RocksDB's counter of background errors increases meanwhile;
+    /// the call itself reports no failure.
     pub(crate) fn compact(&self, column: Column, range: &KeyRange) -> Result<(), StorageError> {
         let failures = self.background_errors()?;
         let mut options = CompactOptions::default();

@@ -25,7 +25,8 @@ const READAHEAD_BYTES: usize = 2 << 20;
 /// Block size: large, because the log is read in runs and its index should stay small.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// Block size of the history: a read of one user's few entries reads, checks and decompresses a block in every level.
+/// Block size of the history: a read of one user's few entries reads, checks and decompresses a
+/// block in every level.
 const HISTORY_BLOCK_BYTES: usize = 4 << 10;
 
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
@@ -65,8 +66,9 @@ pub(crate) enum Access {
 }
 
 pub(super) fn database_options(tuning: &Tuning) -> Result<Options, rocksdb::Error> {
-    // The manifest holds the first and last key of every sorted file, including deleted files, and a key holds a user.
-    // It is rewritten at every change, of which there are few, so that deleted files leave no trace in it.
+    // The manifest holds the first and last key of every sorted file, including deleted files, and
+    // a key holds a user. It is rewritten at every change, of which there are few, so that deleted
+    // files leave no trace in it.
     let mut options =
         Options::default().get_options_from_string("max_manifest_file_size=1;max_manifest_space_amp_pct=0")?;
     options.create_if_missing(true);
@@ -99,25 +101,27 @@ pub(super) fn column_options(column: Column, tuning: &Tuning) -> Result<Options,
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(tuning.cache);
     blocks.set_block_size(if column == Column::History { HISTORY_BLOCK_BYTES } else { BLOCK_BYTES });
-    // Indexes and filters are charged to the cache, so that memory is bounded for any length of the log.
+    // Indexes and filters are charged to the cache, so that memory is bounded for any length of the
+    // log.
     blocks.set_cache_index_and_filter_blocks(true);
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
     if column.wants_filter() {
         blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
-        // Partitioned: the filter of a whole file takes a megabyte, so a few of them would evict each other from a
-        // cache shard and be read and checked again for every new id.
+        // Partitioned: the filter of a whole file takes a megabyte, so a few of them would evict
+        // each other from a cache shard and be read and checked again for every new id.
         blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         blocks.set_partition_filters(true);
         blocks.set_metadata_block_size(FILTER_PIECE_BYTES);
-        // Every append with an id reads all partitions. They are still charged to the cache, about 1.5 bytes per id.
+        // Every append with an id reads all partitions. They are still charged to the cache, about
+        // 1.5 bytes per id.
         blocks.set_top_level_index_pinning_tier(BlockBasedTablePinningTier::All);
         blocks.set_partition_pinning_tier(BlockBasedTablePinningTier::All);
     }
     let mut options = Options::default();
     if column != Column::History {
-        // The committer writes each column in key order: an insert hint at the last key avoids a search from the top.
-        // In the history, the next user is too far away for that, as measured with groups of 18 and of thousands of
-        // records.
+        // The committer writes each column in key order: an insert hint at the last key avoids a
+        // search from the top. In the history, the next user is too far away for that, as measured
+        // with groups of 18 and of thousands of records.
         let hint = "memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.1";
         options = options.get_options_from_string(hint)?;
     }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of decisions since the store was opened. `accepted`, `queue_full` and `over_rate` add up to the decisions
-/// offered.
+/// Counters of decisions since the store was opened. `accepted`, `queue_full` and `over_rate` add
+/// up to the decisions offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DecisionCounters {
     /// Enqueued.

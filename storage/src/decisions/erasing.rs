@@ -22,8 +22,8 @@ impl ErasingDecisions {
         Self { shared: Arc::clone(shared), models: models.to_vec(), user: user.clone(), erased: 0 }
     }
 
-    /// Completes the erasure after the log has recorded it as the event of epoch `erased`. Returns the number of erased
-    /// decisions.
+    /// Completes the erasure after the log has recorded it as the event of epoch `erased`. Returns
+    /// the number of erased decisions.
     #[must_use]
     pub fn finish(self, erased: UserEpoch) -> u64 {
         for model in &self.models {

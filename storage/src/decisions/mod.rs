@@ -1,11 +1,11 @@
 //! Decision records, written in the background.
 //!
-//! They are in a separate database: they are not synced, and a write-ahead log that mixes synced and unsynced writes
-//! could have holes after a power failure that cannot be distinguished from damage. For the same reason a damaged end
-//! of this database does not prevent opening the store.
+//! They are in a separate database: they are not synced, and a write-ahead log that mixes synced
+//! and unsynced writes could have holes after a power failure that cannot be distinguished from
+//! damage. For the same reason a damaged end of this database does not prevent opening the store.
 //!
-//! The caller enqueues a decision without waiting: it is rejected, and counted, if the queue is full or the byte rate
-//! is exceeded. Until it is written it is read from memory.
+//! The caller enqueues a decision without waiting: it is rejected, and counted, if the queue is
+//! full or the byte rate is exceeded. Until it is written it is read from memory.
 
 mod counters;
 mod erasing;
@@ -37,7 +37,8 @@ use crate::options::StorageOptions;
 
 const COLUMNS: &[Column] = &[Column::Decisions, Column::DecidedFor, Column::DecisionsErased];
 
-/// The candidates of a decision, computed by the writer thread, so that requests do not wait for thousands of ids.
+/// The candidates of a decision, computed by the writer thread, so that requests do not wait for
+/// thousands of ids.
 pub struct LateCandidates {
     /// Estimated size; corrected once the candidates are known.
     pub bytes: usize,
@@ -115,9 +116,10 @@ impl Decisions {
         self.queue.lock().clone()
     }
 
-    /// Enqueues a decision for the background writer and returns whether it was accepted: there was room in the queue
-    /// and in the byte rate. It can be read at once, and once written survives the end of the process, but not a power
-    /// failure. Candidates in `late` are computed by the writer; until then only their number is known. Never blocks.
+    /// Enqueues a decision for the background writer and returns whether it was accepted: there was
+    /// room in the queue and in the byte rate. It can be read at once, and once written survives
+    /// the end of the process, but not a power failure. Candidates in `late` are computed by the
+    /// writer; until then only their number is known. Never blocks.
     #[must_use]
     pub fn record(&self, decision: Decision, late: Option<LateCandidates>) -> bool {
         let counters = &self.shared.counters;
@@ -140,8 +142,8 @@ impl Decisions {
         accepted
     }
 
-    /// Sets the propensities of all slots of a decision, and returns whether there was room in the queue. Ignored if
-    /// the decision has been deleted meanwhile. Never blocks.
+    /// Sets the propensities of all slots of a decision, and returns whether there was room in the
+    /// queue. Ignored if the decision has been deleted meanwhile. Never blocks.
     pub fn complete(&self, model: ModelId, id: &DecisionId, slots: Vec<LatePropensity>) -> bool {
         let message = Message::Complete(model, id.clone(), slots);
         self.queue().is_some_and(|queue| queue.try_send(message).is_ok())

@@ -52,8 +52,8 @@ impl Decisions {
         Ok(Some(Arc::new(stored::decode(&key, &value)?)))
     }
 
-    /// One decision if it is still in memory, possibly with only the number of its candidates; does not access the
-    /// disk.
+    /// One decision if it is still in memory, possibly with only the number of its candidates; does
+    /// not access the disk.
     #[must_use]
     pub fn unwritten(&self, model: ModelId, id: &DecisionId) -> Option<Arc<Decision>> {
         self.shared.unwritten.lock().get(id).filter(|decision| decision.model_id == model).cloned()
@@ -103,16 +103,17 @@ impl Decisions {
         Ok(outcome)
     }
 
-    /// Deletes a user's decisions under these models. While the returned value exists, no decisions of the user are
-    /// written; after [`ErasingDecisions::finish`], none that were made before the erasure, by requests in progress.
-    /// Returns once the deletion is durable and the bytes are gone from the sorted files; blocks the thread while the
-    /// models' decisions are rewritten.
+    /// Deletes a user's decisions under these models. While the returned value exists, no decisions
+    /// of the user are written; after [`ErasingDecisions::finish`], none that were made before the
+    /// erasure, by requests in progress. Returns once the deletion is durable and the bytes are
+    /// gone from the sorted files; blocks the thread while the models' decisions are rewritten.
     ///
     /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`; some decisions may remain then, and the call can be repeated.
+    /// `Corrupt`, `CorruptLog` or `Database`; some decisions may remain then, and the call can be
+    /// repeated.
     pub fn erase(&self, models: &[ModelId], user: &UserId) -> Result<ErasingDecisions, StorageError> {
-        // The first flush writes and counts queued decisions. After `begin` no more are written, and the second flush
-        // drains the writer.
+        // The first flush writes and counts queued decisions. After `begin` no more are written,
+        // and the second flush drains the writer.
         self.flush();
         let mut erasing = ErasingDecisions::begin(&self.shared, models, user);
         self.flush();
@@ -140,7 +141,8 @@ impl Decisions {
             database.compact(Column::DecidedFor, &range)?;
             database.compact(Column::Decisions, &range)?;
         }
-        // One more change, without content, so that the manifest is rewritten without the deleted files.
+        // One more change, without content, so that the manifest is rewritten without the deleted
+        // files.
         let mut nothing = database.batch();
         nothing.delete(Column::DecidedFor, &[]);
         nothing.commit(Durability::Synced)?;
@@ -148,8 +150,9 @@ impl Decisions {
         Ok(erasing)
     }
 
-    /// Deletes some of a model's decisions made before `before`, the oldest first, and returns their number: 0 once
-    /// there are none left. The disk space is reclaimed by RocksDB's compactions. Blocks the thread.
+    /// Deletes some of a model's decisions made before `before`, the oldest first, and returns
+    /// their number: 0 once there are none left. The disk space is reclaimed by RocksDB's
+    /// compactions. Blocks the thread.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -173,8 +176,8 @@ impl Decisions {
         Ok(expired as u64)
     }
 
-    /// Total number of a model's decisions that have been erased with their users: if it has changed, copies elsewhere
-    /// have to be checked.
+    /// Total number of a model's decisions that have been erased with their users: if it has
+    /// changed, copies elsewhere have to be checked.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.

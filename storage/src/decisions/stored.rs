@@ -34,7 +34,8 @@ pub(super) fn bytes_at_most(decision: &Decision) -> usize {
     /// The length prefix of a text.
     const PREFIX: usize = 2;
     let text = |text: &str| text.len() + PREFIX;
-    // The id is in both keys and in the value, the user in one key and in the value, the model's name in the value.
+    // The id is in both keys and in the value, the user in one key and in the value, the model's
+    // name in the value.
     let names = text(decision.model.as_str()) + 3 * text(decision.id.as_str()) + 2 * text(decision.user.as_str());
     let shown: usize = decision.shown.iter().map(|slot| SLOT + text(slot.item.as_str())).sum();
     let candidates: usize =
@@ -91,7 +92,8 @@ mod tests {
 
     #[test]
     fn decisions_keep_their_stored_format() {
-        // These bytes are on users' disks. A change needs a new format byte and a way to read the old one.
+        // These bytes are on users' disks. A change needs a new format byte and a way to read the
+        // old one.
         let selection = SelectionFacts {
             model: ModelName::new("best").unwrap(),
             model_id: ModelId(8),

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// A token bucket: it fills at a steady rate up to one second's worth; a request for more than it holds is rejected.
+/// A token bucket: it fills at a steady rate up to one second's worth; a request for more than it
+/// holds is rejected.
 pub(crate) struct TokenBucket {
     bytes_per_second: f64,
     level: Mutex<Level>,
@@ -22,7 +23,8 @@ impl TokenBucket {
         Self { bytes_per_second, level: Mutex::new(Level { bytes: bytes_per_second, at: now }) }
     }
 
-    /// Takes `bytes` tokens, or none and returns false. Times of concurrent calls may be slightly out of order.
+    /// Takes `bytes` tokens, or none and returns false. Times of concurrent calls may be slightly
+    /// out of order.
     pub(crate) fn take(&self, bytes: usize, now: Instant) -> bool {
         let mut level = self.level.lock();
         let earned = now.saturating_duration_since(level.at).as_secs_f64() * self.bytes_per_second;

@@ -1,4 +1,5 @@
-//! Histories of users: their events, and snapshots of their states. Reads return durable records only.
+//! Histories of users: their events, and snapshots of their states. Reads return durable records
+//! only.
 
 mod snapshots;
 mod spans;
@@ -36,8 +37,8 @@ pub struct Histories<'s> {
 }
 
 impl Histories<'_> {
-    /// All events of one user that were not removed, in the order of their epochs. An observation has its last
-    /// corrected label; corrections and retractions are events of their own.
+    /// All events of one user that were not removed, in the order of their epochs. An observation
+    /// has its last corrected label; corrections and retractions are events of their own.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -58,8 +59,8 @@ impl Histories<'_> {
         reading::of_user(self.database, stream, user, Some(epoch))
     }
 
-    /// The user's events after `epoch` (0 for all) from which states learn: as [`Histories::after`], at a
-    /// fraction of its cost.
+    /// The user's events after `epoch` (0 for all) from which states learn: as
+    /// [`Histories::after`], at a fraction of its cost.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -80,7 +81,8 @@ impl Histories<'_> {
         Ok(events)
     }
 
-    /// The user's event of this epoch, with its sequence; `None` if there is none, or it was removed.
+    /// The user's event of this epoch, with its sequence; `None` if there is none, or it was
+    /// removed.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.

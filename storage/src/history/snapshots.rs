@@ -1,7 +1,9 @@
-//! Snapshots of a user's sums, with which a long history need not be read again when a state is built.
+//! Snapshots of a user's sums, with which a long history need not be read again when a state is
+//! built.
 //!
-//! A snapshot is a cache, not a source of truth. It passes through the log's queue, after the observations that it sums
-//! up, so it is never on disk without them; every amendment of its user deletes it in the same atomic write.
+//! A snapshot is a cache, not a source of truth. It passes through the log's queue, after the
+//! observations that it sums up, so it is never on disk without them; every amendment of its user
+//! deletes it in the same atomic write.
 
 use std::ops::ControlFlow;
 
@@ -15,8 +17,8 @@ use crate::layout::keys;
 use crate::layout::wire::{Reader, Writer};
 use crate::log::SNAPSHOT_EPOCH_MIN;
 
-/// The sums over the first observations of a user, [`celeris_model::canonical::CHECKPOINT_EVERY`] or more, under one
-/// version of a model.
+/// The sums over the first observations of a user, [`celeris_model::canonical::CHECKPOINT_EVERY`]
+/// or more, under one version of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// The version whose features were summed.
@@ -25,21 +27,23 @@ pub struct Snapshot {
     pub rule: u64,
     /// The epoch of the last observation in the sums.
     pub epoch: UserEpoch,
-    /// The epoch of the last amendment (correction, retraction or erasure) of the user when the sums were computed, 0
-    /// if there was none. The sums are valid only while no later amendment has been appended, durable or not.
+    /// The epoch of the last amendment (correction, retraction or erasure) of the user when the
+    /// sums were computed, 0 if there was none. The sums are valid only while no later amendment
+    /// has been appended, durable or not.
     pub amended: UserEpoch,
     pub sums: GramSums,
 }
 
 impl Histories<'_> {
-    /// Stores a snapshot of a user's state under a model, replacing the previous one. It is written after all earlier
-    /// appends, asynchronously.
+    /// Stores a snapshot of a user's state under a model, replacing the previous one. It is written
+    /// after all earlier appends, asynchronously.
     ///
-    /// The caller guarantees that it holds off other appends for the user, and that the sums are those of the user's
-    /// observations up to the epoch, as in the log once it is written.
+    /// The caller guarantees that it holds off other appends for the user, and that the sums are
+    /// those of the user's observations up to the epoch, as in the log once it is written.
     ///
     /// # Errors
-    /// `Overloaded`, `StorageFull`, `Poisoned` or `Closed`; the snapshot is not stored then, and nothing is lost.
+    /// `Overloaded`, `StorageFull`, `Poisoned` or `Closed`; the snapshot is not stored then, and
+    /// nothing is lost.
     pub fn keep_snapshot(
         &self,
         stream: &StreamName,

@@ -21,8 +21,8 @@ pub struct HistorySpan {
 }
 
 impl Histories<'_> {
-    /// Visits the events of `span` that were not removed, in the order of their epochs; holds at most 1024 of them in
-    /// memory.
+    /// Visits the events of `span` that were not removed, in the order of their epochs; holds at
+    /// most 1024 of them in memory.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.

@@ -34,10 +34,12 @@ impl Items<'_> {
         value.map(|value| features::decode_frozen(model, version, item, &value)).transpose()
     }
 
-    /// Freezes the features of an item under a version, after all earlier appends; durable at the returned position.
+    /// Freezes the features of an item under a version, after all earlier appends; durable at the
+    /// returned position.
     ///
-    /// The caller guarantees that an item of a version is always frozen with the same features. The write is accepted
-    /// even if the disk is nearly full: without it the state that learns from the features could not be rebuilt.
+    /// The caller guarantees that an item of a version is always frozen with the same features. The
+    /// write is accepted even if the disk is nearly full: without it the state that learns from the
+    /// features could not be rebuilt.
     ///
     /// # Errors
     /// `Overloaded`, `Poisoned` or `Closed`; nothing is frozen then.

@@ -32,7 +32,8 @@ pub enum ItemWrite<'a> {
     Describe(&'a ItemId, &'a Map<String, Value>),
     /// Sets the item's features for one model.
     Give(ModelId, &'a ItemId, &'a [f32]),
-    /// Deletes the item: writes a tombstone in place of its attributes, and removes its features for these models.
+    /// Deletes the item: writes a tombstone in place of its attributes, and removes its features
+    /// for these models.
     Delete(&'a ItemId, &'a [ModelId]),
 }
 
@@ -65,8 +66,8 @@ pub struct Items<'s> {
 }
 
 impl Items<'_> {
-    /// Applies changes in order, atomically and with one sync, and returns the revision they share. Returns once they
-    /// are durable. The caller bounds their number.
+    /// Applies changes in order, atomically and with one sync, and returns the revision they share.
+    /// Returns once they are durable. The caller bounds their number.
     ///
     /// # Errors
     /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
@@ -98,7 +99,8 @@ impl Items<'_> {
         })
     }
 
-    /// Visits all items of a stream, including deleted ones, in chunks of `part` items and in key order.
+    /// Visits all items of a stream, including deleted ones, in chunks of `part` items and in key
+    /// order.
     ///
     /// # Errors
     /// `CorruptLog` or `Database`, or the error of `visit`.
@@ -135,8 +137,8 @@ impl Items<'_> {
         stored.map_or(Ok(None), |value| decode(&key, &value))
     }
 
-    /// Up to `limit` items of a stream after `after`, in key order (by length, then bytewise); deleted items are
-    /// skipped.
+    /// Up to `limit` items of a stream after `after`, in key order (by length, then bytewise);
+    /// deleted items are skipped.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
@@ -168,7 +170,8 @@ impl Items<'_> {
     fn write_with_revision(&self, fill: impl FnOnce(&mut Batch, u64)) -> Result<u64, StorageError> {
         self.space.check()?;
         let _chosen = self.revisions.lock();
-        // RocksDB counts its writes, and this write increases the count, so the next revision is greater.
+        // RocksDB counts its writes, and this write increases the count, so the next revision is
+        // greater.
         let revision = self.database.latest_write() + 1;
         let mut batch = self.database.batch();
         fill(&mut batch, revision);
@@ -183,7 +186,8 @@ fn encode(key: &[u8], revision: u64, attributes: &Map<String, Value>) -> Vec<u8>
     sealed(key, &body)
 }
 
-/// The value of a deleted item: its revision without attributes; an item with no attributes has an empty JSON object.
+/// The value of a deleted item: its revision without attributes; an item with no attributes has an
+/// empty JSON object.
 fn tombstone(key: &[u8], revision: u64) -> Vec<u8> {
     sealed(key, &postcard::to_extend(&revision, Vec::new()).expect("a vector takes any bytes"))
 }

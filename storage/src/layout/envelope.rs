@@ -1,8 +1,8 @@
-//! The seal around a stored value: one format byte, the body, and the CRC-32C (little-endian) of the *key*, the format
-//! byte and the body.
+//! The seal around a stored value: one format byte, the body, and the CRC-32C (little-endian) of
+//! the *key*, the format byte and the body.
 //!
-//! RocksDB checks its blocks; this checksum is end to end, from the writer of a value to its reader. Because it covers
-//! the key, an intact value under the wrong key is detected too.
+//! RocksDB checks its blocks; this checksum is end to end, from the writer of a value to its
+//! reader. Because it covers the key, an intact value under the wrong key is detected too.
 
 use crc32c::{crc32c, crc32c_append};
 

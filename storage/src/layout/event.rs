@@ -1,9 +1,9 @@
 //! The events from which user states are built, stored next to each other.
 //!
-//! The records of one user are scattered over the log, between those of other users. The history entries of a user are
-//! contiguous: each refers to a record and repeats the fields of an observation that states learn from, so that
-//! building a state does not read the log. A record and its history entry are written, corrected and deleted in the same
-//! atomic write.
+//! The records of one user are scattered over the log, between those of other users. The history
+//! entries of a user are contiguous: each refers to a record and repeats the fields of an
+//! observation that states learn from, so that building a state does not read the log. A record and
+//! its history entry are written, corrected and deleted in the same atomic write.
 
 use celeris_model::{ItemId, Record, RecordKind, Sequence, Timestamp, UserEpoch};
 
@@ -13,7 +13,8 @@ use super::wire::{Reader, Writer};
 use crate::database::Column;
 use crate::error::StorageError;
 
-/// The fields of one observation from which a user's state learns; independent of models and versions.
+/// The fields of one observation from which a user's state learns; independent of models and
+/// versions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     pub item: ItemId,
@@ -26,8 +27,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// The event of an observation; `None` for other records. Corrections and retractions have no event of their own:
-    /// the log has applied them to their target records.
+    /// The event of an observation; `None` for other records. Corrections and retractions have no
+    /// event of their own: the log has applied them to their target records.
     #[must_use]
     pub fn of(record: Record) -> Option<Self> {
         let Record { kind: RecordKind::Observe, item: Some(item), label, weight, timestamp, user_epoch, .. } = record
@@ -43,7 +44,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) sequence: Sequence,
     pub(crate) epoch: UserEpoch,
     key: &'a [u8],
-    /// The output of [`encode_event`], decoded on demand: most readers need the record's sequence only.
+    /// The output of [`encode_event`], decoded on demand: most readers need the record's sequence
+    /// only.
     event: &'a [u8],
 }
 
@@ -69,8 +71,8 @@ fn unreadable(key: &[u8]) -> StorageError {
     corrupt(Column::History, key, "its value is not that of an entry")
 }
 
-/// The part of a history entry that repeats an observation; empty for other records. Every observation stores it twice,
-/// in the write-ahead log and in a sorted file, so it is compact:
+/// The part of a history entry that repeats an observation; empty for other records. Every
+/// observation stores it twice, in the write-ahead log and in a sorted file, so it is compact:
 ///
 /// | part      | form                                                                                         |
 /// |-----------|----------------------------------------------------------------------------------------------|
@@ -173,8 +175,8 @@ mod tests {
             let entry = Entry::decode(&key, key.len() - 2, &value).unwrap();
             assert_eq!((entry.sequence, entry.epoch), (Sequence(300), UserEpoch(7)));
             assert_eq!(entry.event().unwrap(), Event::of(record));
-            // Truncated within the sequence, within the label, and before the item; an amendment ends with the
-            // sequence.
+            // Truncated within the sequence, within the label, and before the item; an amendment
+            // ends with the sequence.
             for length in [0, 1, 3, expected.len() / 2 - 2].into_iter().filter(|length| *length < value.len()) {
                 let decoded = Entry::decode(&key, key.len() - 2, &value[..length]).and_then(|entry| entry.event());
                 assert!(decoded.is_err(), "{length} bytes of {expected}");

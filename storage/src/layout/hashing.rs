@@ -1,9 +1,9 @@
 //! Keyed hashes of ids.
 //!
-//! SipHash-2-4 with 128 bits of output (Aumasson, Bernstein 2012), under a random key that each store generates once
-//! and never discloses. Without the key a hash reveals nothing of the id, so it may remain when the id must be removed.
-//! Collisions cannot be constructed, so a hash identifies its id: among 10^9 ids two collide by chance in one of 10^20
-//! stores.
+//! SipHash-2-4 with 128 bits of output (Aumasson, Bernstein 2012), under a random key that each
+//! store generates once and never discloses. Without the key a hash reveals nothing of the id, so
+//! it may remain when the id must be removed. Collisions cannot be constructed, so a hash
+//! identifies its id: among 10^9 ids two collide by chance in one of 10^20 stores.
 
 use celeris_model::{ObservationId, StreamName, UserId};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
@@ -82,7 +82,8 @@ impl Hashes {
         UserHash(self.hash(2, stream, user.as_str()))
     }
 
-    /// The lengths delimit the texts; the domain separates users from observations of the same name.
+    /// The lengths delimit the texts; the domain separates users from observations of the same
+    /// name.
     fn hash(&self, domain: u8, stream: &StreamName, text: &str) -> u128 {
         let stream = stream.as_str();
         let mut hasher = self.keyed;

@@ -1,10 +1,12 @@
 //! The keys of every column family.
 //!
-//! A key is a sequence of self-delimiting parts, so that different keys never have the same bytes and all entries under
-//! a prefix are contiguous:
+//! A key is a sequence of self-delimiting parts, so that different keys never have the same bytes
+//! and all entries under a prefix are contiguous:
 //!
-//! - *text* of 1 to 256 bytes: one byte `length - 1`, then the bytes. Texts sort by length first, then bytewise.
-//! - *number*: one byte with the count of significant bytes (0 to 8), then these, big-endian. Numbers sort as numbers.
+//! - *text* of 1 to 256 bytes: one byte `length - 1`, then the bytes. Texts sort by length first,
+//!   then bytewise.
+//! - *number*: one byte with the count of significant bytes (0 to 8), then these, big-endian.
+//!   Numbers sort as numbers.
 //! - *byte*: itself. Partitions are bytes.
 //!
 //! | column family     | key                                        | value                                     |
@@ -108,7 +110,8 @@ pub(crate) fn history(stream: &StreamName, user: &UserId, epoch: UserEpoch) -> V
     key
 }
 
-/// A client-given observation id. The id itself is stored in the record only, so that it is removed with the record.
+/// A client-given observation id. The id itself is stored in the record only, so that it is removed
+/// with the record.
 pub(crate) fn observation_id(stream: &StreamName, id: IdHash) -> Vec<u8> {
     let mut key = of_stream(stream);
     key.extend_from_slice(&id.bytes());
@@ -139,7 +142,8 @@ pub(crate) fn erasures_of(stream: &StreamName) -> Vec<u8> {
     with_texts_after(2, [stream.as_str()])
 }
 
-/// One range whose old bytes are still on disk, identified by the amendment that blanked records in it.
+/// One range whose old bytes are still on disk, identified by the amendment that blanked records in
+/// it.
 pub(crate) fn unscrubbed(stream: &StreamName, partition: Partition, at: Sequence) -> Vec<u8> {
     placed(with_texts_after(UNSCRUBBED, [stream.as_str()]), partition, at)
 }
@@ -189,7 +193,8 @@ pub(crate) fn snapshot(stream: &StreamName, user: &UserId, model: ModelId) -> Ve
     key
 }
 
-/// Prefix of all snapshots of one user's states; the same key as the user's history, in another column family.
+/// Prefix of all snapshots of one user's states; the same key as the user's history, in another
+/// column family.
 pub(crate) fn snapshots_of(stream: &StreamName, user: &UserId) -> Vec<u8> {
     history_of(stream, user)
 }
@@ -276,7 +281,8 @@ mod tests {
 
     #[test]
     fn keys_keep_their_stored_format() {
-        // These bytes are on users' disks. A change needs a new format version and a way to read the old one.
+        // These bytes are on users' disks. A change needs a new format version and a way to read
+        // the old one.
         let stream = StreamName::new("films").unwrap();
         let model = ModelId(0x0201);
         let user = UserId::new("alice").unwrap();

@@ -1,7 +1,8 @@
 //! The stored form of a log record.
 //!
-//! Parts of the key (stream, partition, sequence) are not repeated, and usual values take no bytes: two bytes of flags
-//! (one, if only bits of the first are set) state which of the rare parts are present. In this order:
+//! Parts of the key (stream, partition, sequence) are not repeated, and usual values take no bytes:
+//! two bytes of flags (one, if only bits of the first are set) state which of the rare parts are
+//! present. In this order:
 //!
 //! | part           | present                                     | form                                            |
 //! |----------------|---------------------------------------------|-------------------------------------------------|
@@ -19,9 +20,10 @@
 //! | first label    | `FIRST_LABEL`                               | float                                           |
 //! | targets        | `TARGETS`                                   | count, differences                              |
 //!
-//! The flags of a decision hold the outcome of the attribution in three bits, and which of its parts are present; a
-//! selection is its name, its id, flags, the arm and the segment if present, and a float. [`super::wire`] has the
-//! encodings. A *blank*, which replaces a removed record, consists of its flags alone.
+//! The flags of a decision hold the outcome of the attribution in three bits, and which of its
+//! parts are present; a selection is its name, its id, flags, the arm and the segment if present,
+//! and a float. [`super::wire`] has the encodings. A *blank*, which replaces a removed record,
+//! consists of its flags alone.
 
 use celeris_model::{
     DecisionFacts, DecisionId, ItemId, Joined, ModelId, ModelName, ObservationId, Prediction, Record, RecordKind,
@@ -76,7 +78,8 @@ fn kind_of(number: u64) -> Option<RecordKind> {
     kinds.get(usize::try_from(number).ok()?).copied()
 }
 
-/// With a slot, 0 means `Slot`; without one, 0 means `Unknown`, which used to be the only other outcome.
+/// With a slot, 0 means `Slot`; without one, 0 means `Unknown`, which used to be the only other
+/// outcome.
 fn joined_number(joined: Joined) -> u64 {
     match joined {
         Joined::Slot | Joined::Unknown => 0,
@@ -339,7 +342,8 @@ mod tests {
 
     #[test]
     fn records_keep_their_stored_format() {
-        // These bytes are on users' disks. A change needs a new format byte and a way to read the old one.
+        // These bytes are on users' disks. A change needs a new format byte and a way to read the
+        // old one.
         let cases = [(usual(), USUAL), (full(), FULL)];
         for (record, expected) in cases {
             let (key, value) = stored(&record);

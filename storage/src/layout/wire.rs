@@ -1,7 +1,7 @@
 //! Encodings of the parts of stored records.
 //!
-//! Numbers are varints, seven bits per byte, least significant first; signed ones are zigzag-encoded; texts are
-//! length-prefixed; floats are little-endian.
+//! Numbers are varints, seven bits per byte, least significant first; signed ones are
+//! zigzag-encoded; texts are length-prefixed; floats are little-endian.
 
 /// Appends parts.
 pub(crate) struct Writer(pub(crate) Vec<u8>);
@@ -76,7 +76,8 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn ascending(&mut self) -> Option<Vec<u64>> {
         let length = usize::try_from(self.varint()?).ok()?;
-        // Each number takes at least one byte: a damaged length must not allocate more than the input could hold.
+        // Each number takes at least one byte: a damaged length must not allocate more than the
+        // input could hold.
         let mut numbers = Vec::with_capacity(length.min(self.0.len()));
         let mut last: u64 = 0;
         for _ in 0..length {

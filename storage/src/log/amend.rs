@@ -1,8 +1,9 @@
 //! Changes of earlier records by a correction, a retraction or an erasure.
 //!
-//! The caller holds the user's lock and has waited until all records of the user are durable, so the data read here
-//! does not change before the amendment is written, atomically with its changes. Amendments rewrite the records that they
-//! target, so readers of the log (user states, trainings, the sealer) read the amended history and resolve nothing.
+//! The caller holds the user's lock and has waited until all records of the user are durable, so
+//! the data read here does not change before the amendment is written, atomically with its changes.
+//! Amendments rewrite the records that they target, so readers of the log (user states, trainings,
+//! the sealer) read the amended history and resolve nothing.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +19,8 @@ use crate::layout::event::{self, Entry};
 use crate::layout::hashing::Hashes;
 use crate::layout::{envelope, keys, record};
 
-/// No user has a snapshot before this epoch, so amendments of short histories need not look for one.
+/// No user has a snapshot before this epoch, so amendments of short histories need not look for
+/// one.
 pub(crate) const SNAPSHOT_EPOCH_MIN: UserEpoch = UserEpoch(CHECKPOINT_EVERY);
 
 /// Completes the record of an amendment and collects its changes; `None` for an observation.
@@ -114,7 +116,8 @@ fn erase(
         blanked.push((sequence, epoch));
         Ok(ControlFlow::Continue(()))
     })?;
-    // Earlier retractions have blanked records without history entries, but copies of the log may still contain these.
+    // Earlier retractions have blanked records without history entries, but copies of the log may
+    // still contain these.
     let mut targets: Vec<Sequence> = Vec::with_capacity(blanked.len());
     for (sequence, _) in &blanked {
         if let Lookup::Found { record, .. } = reading::at(database, stream, partition, *sequence)? {

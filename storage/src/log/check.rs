@@ -7,8 +7,8 @@ use crate::error::StorageError;
 use crate::layout::envelope::{corrupt, unseal};
 use crate::layout::keys::{self, KeyReader};
 
-/// Follows the log in key order: within a partition, sequences have no gaps, so that a lost file is detected even if no
-/// block is damaged.
+/// Follows the log in key order: within a partition, sequences have no gaps, so that a lost file is
+/// detected even if no block is damaged.
 #[derive(Default)]
 pub(crate) struct LogCheck {
     /// `None` before the first record.
@@ -22,7 +22,8 @@ struct Place {
 }
 
 impl LogCheck {
-    /// A check that starts with the record of this key, or with any record if it is not a record's key.
+    /// A check that starts with the record of this key, or with any record if it is not a record's
+    /// key.
     pub(crate) fn from(key: &[u8]) -> Self {
         let place = Place::of(key).and_then(|place| {
             let first = place.sequence(key)?.0;

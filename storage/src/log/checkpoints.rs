@@ -1,12 +1,13 @@
 //! Checkpoints of the log, so that opening the store need not read all of it.
 //!
-//! A *checkpoint* is a stream's watermark. After every [`CHECKPOINT_BYTES`] of the log, the committer adds checkpoints
-//! of all streams to the next batch; closing the store writes them once more. A checkpoint states that its records
-//! exist: they were durable when it was written, and it is in the same write-ahead log, so no crash leaves it without
-//! them, and the deletion of a stream removes its checkpoint in the same atomic write. On opening, the last record of
-//! each checkpoint is looked up, and all records after it are checked. No marker distinguishes a clean stop from a
-//! crash; they differ only in the number of records after the checkpoint: none, or at most those between two
-//! checkpoints.
+//! A *checkpoint* is a stream's watermark. After every [`CHECKPOINT_BYTES`] of the log, the
+//! committer adds checkpoints of all streams to the next batch; closing the store writes them once
+//! more. A checkpoint states that its records exist: they were durable when it was written, and it
+//! is in the same write-ahead log, so no crash leaves it without them, and the deletion of a stream
+//! removes its checkpoint in the same atomic write. On opening, the last record of each checkpoint
+//! is looked up, and all records after it are checked. No marker distinguishes a clean stop from a
+//! crash; they differ only in the number of records after the checkpoint: none, or at most those
+//! between two checkpoints.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -21,7 +22,8 @@ use crate::layout::envelope::{begin, corrupt, seal, unseal};
 use crate::layout::keys::{self, KeyReader};
 use crate::layout::wire::{Reader, Writer};
 
-/// Bytes of the log, including indexes, between two checkpoints: the amount that opening checks after a crash.
+/// Bytes of the log, including indexes, between two checkpoints: the amount that opening checks
+/// after a crash.
 pub(super) const CHECKPOINT_BYTES: usize = 32 << 20;
 
 pub(crate) type Watermarks = HashMap<StreamName, Watermark>;
@@ -48,7 +50,8 @@ pub(crate) fn write(database: &Database, watermarks: &Watermarks) -> Result<(), 
     batch.commit(Durability::Synced)
 }
 
-/// Returns the last sequences of every stream. Reads and checks only the records after the checkpoints.
+/// Returns the last sequences of every stream. Reads and checks only the records after the
+/// checkpoints.
 ///
 /// # Errors
 /// `Corrupt` if a record is damaged or missing; `CorruptLog` or `Database`.

@@ -49,8 +49,8 @@ impl Drop for PoisonOnPanic<'_> {
 fn write(shared: &Shared, group: &Group, scratch: &mut Scratch) -> Result<usize, StorageError> {
     let mut batch = shared.database.batch_of(group.bytes + BATCH_BYTES_PER_WORK * group.work.len());
     if scratch.since_checkpoint >= CHECKPOINT_BYTES {
-        // First, with positions that are durable already: the deletion of a stream in this group also deletes its
-        // checkpoint.
+        // First, with positions that are durable already: the deletion of a stream in this group
+        // also deletes its checkpoint.
         checkpoints::put(&mut batch, &shared.watermarks.read());
         scratch.since_checkpoint = 0;
     }
@@ -90,8 +90,9 @@ struct Scratch {
     since_checkpoint: usize,
 }
 
-/// Writes column by column and in key order, because a sorted run is inserted into RocksDB's skip list several times
-/// faster than keys in the order of arrival. Amendments come last: they may replace earlier records of the same group.
+/// Writes column by column and in key order, because a sorted run is inserted into RocksDB's skip
+/// list several times faster than keys in the order of arrival. Amendments come last: they may
+/// replace earlier records of the same group.
 fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }: &mut Scratch) {
     let append = |at: usize| match &appends[at] {
         Work::Append { sequence, prepared } => (*sequence, prepared),

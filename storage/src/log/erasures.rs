@@ -26,8 +26,8 @@ pub struct Erasure {
 }
 
 impl Log {
-    /// All erasures of a stream, by partition and sequence. A version whose training's watermark lies between `first`
-    /// and `at` may have been trained on removed events.
+    /// All erasures of a stream, by partition and sequence. A version whose training's watermark
+    /// lies between `first` and `at` may have been trained on removed events.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.

@@ -1,9 +1,10 @@
 //! The observation log: appends are synchronous, durability is asynchronous.
 //!
-//! An append takes its sequence and its position in a bounded queue, and returns. One committer thread takes all queued
-//! records, writes them as one batch with one sync, and advances the durable position; writers that arrive during a
-//! sync share the next one. A failed write or sync poisons the log for good: the state of RocksDB is then unknown, and
-//! only reopening the directory determines what is on disk.
+//! An append takes its sequence and its position in a bounded queue, and returns. One committer
+//! thread takes all queued records, writes them as one batch with one sync, and advances the
+//! durable position; writers that arrive during a sync share the next one. A failed write or sync
+//! poisons the log for good: the state of RocksDB is then unknown, and only reopening the directory
+//! determines what is on disk.
 
 mod amend;
 mod check;
@@ -53,8 +54,8 @@ pub struct Append {
     pub stream: StreamName,
     /// The event. Its partition is that of its user; the caller counts `user_epoch`.
     pub record: Record,
-    /// Features to freeze in the same atomic batch. The caller guarantees that an item of a version is always frozen
-    /// with the same features.
+    /// Features to freeze in the same atomic batch. The caller guarantees that an item of a version
+    /// is always frozen with the same features.
     pub frozen: Vec<FrozenFeatures>,
     /// Whether the caller waits for durability next.
     pub ack: AckMode,
@@ -65,8 +66,9 @@ pub struct Append {
 pub enum AckMode {
     /// The caller waits until the record is durable.
     Wait,
-    /// The caller appends more before it waits. The sync gathers up to [`StorageOptions::gather_records`] such records,
-    /// for at most [`StorageOptions::gather_wait`]; an append with [`AckMode::Wait`] triggers it at once.
+    /// The caller appends more before it waits. The sync gathers up to
+    /// [`StorageOptions::gather_records`] such records, for at most
+    /// [`StorageOptions::gather_wait`]; an append with [`AckMode::Wait`] triggers it at once.
     Gather,
 }
 
@@ -162,27 +164,30 @@ impl Log {
 
     /// Enqueues one event. Does not wait for the disk; [`Placed::durable`] does.
     ///
-    /// Events of one caller keep their order. An observation whose client-given id the stream already has, committed or
-    /// queued, is not enqueued: the existing one is returned. The same holds for an id that the server has assigned
-    /// (`~partition-sequence`); a client cannot create one.
+    /// Events of one caller keep their order. An observation whose client-given id the stream
+    /// already has, committed or queued, is not enqueued: the existing one is returned. The same
+    /// holds for an id that the server has assigned (`~partition-sequence`); a client cannot create
+    /// one.
     ///
     /// *Amendments* change earlier records, in the same atomic write:
     ///
-    /// - `Correct` with `targets` of one observation and a new `label`: the observation has the new label from then on,
-    ///   and the original one as `first_label`.
-    /// - `Retract` with `targets` of one observation: a blank replaces the observation and its corrections, which are
-    ///   added to the `targets`. Its id cannot be used again.
-    /// - `Erase`: a blank replaces every record of the user, and all are its `targets`. The user's ids cannot be used
-    ///   again, the epoch continues, and the stored record has a keyed hash in place of the user.
+    /// - `Correct` with `targets` of one observation and a new `label`: the observation has the new
+    ///   label from then on, and the original one as `first_label`.
+    /// - `Retract` with `targets` of one observation: a blank replaces the observation and its
+    ///   corrections, which are added to the `targets`. Its id cannot be used again.
+    /// - `Erase`: a blank replaces every record of the user, and all are its `targets`. The user's
+    ///   ids cannot be used again, the epoch continues, and the stored record has a keyed hash in
+    ///   place of the user.
     ///
-    /// The store fills in the other fields of an amendment: item and observation id are those of the observation, as
-    /// far as they may remain. The caller guarantees that it holds off other appends for the user, and that all records
-    /// of the user are durable, when it appends an amendment; the call blocks the thread to read the records to change.
-    /// Until the amendment is durable, reads return the log without it.
+    /// The store fills in the other fields of an amendment: item and observation id are those of
+    /// the observation, as far as they may remain. The caller guarantees that it holds off other
+    /// appends for the user, and that all records of the user are durable, when it appends an
+    /// amendment; the call blocks the thread to read the records to change. Until the amendment is
+    /// durable, reads return the log without it.
     ///
     /// # Errors
-    /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `ReservedId`, `ObservationForgotten`, `NotAnObservation` or
-    /// `RecordTooLarge`, with nothing enqueued; or errors of reading.
+    /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `ReservedId`, `ObservationForgotten`,
+    /// `NotAnObservation` or `RecordTooLarge`, with nothing enqueued; or errors of reading.
     pub fn append(&self, append: Append) -> Result<Appended, StorageError> {
         let shared = &*self.shared;
         shared.progress.health()?;
@@ -222,7 +227,8 @@ impl Log {
             })?;
             return Ok(Appended::Existing(Existing { record, placed: placed.clone() }));
         }
-        // The committer removes an id from `pending` only after it can be read, so one of the two always has it.
+        // The committer removes an id from `pending` only after it can be read, so one of the two
+        // always has it.
         match reading::find_by_hash(&shared.database, &stream, id, hash)? {
             Lookup::Unknown => {}
             known => return shared.existing(known, id),
@@ -234,8 +240,8 @@ impl Log {
         Ok(Appended::New(placed))
     }
 
-    /// Deletes a stream's records and index entries in queue order: earlier appends are deleted, later ones remain and
-    /// count from 1 again.
+    /// Deletes a stream's records and index entries in queue order: earlier appends are deleted,
+    /// later ones remain and count from 1 again.
     pub(crate) fn delete_stream(&self, stream: &StreamName) -> Result<CommitPosition, StorageError> {
         self.shared.progress.health()?;
         self.shared.queue.push_deletion(stream.clone())
@@ -281,8 +287,8 @@ impl Log {
         Arc::clone(&self.shared.progress)
     }
 
-    /// Writes and syncs changes that are not records. A failure also poisons the log: both share the write-ahead log,
-    /// whose state is then unknown.
+    /// Writes and syncs changes that are not records. A failure also poisons the log: both share
+    /// the write-ahead log, whose state is then unknown.
     ///
     /// # Errors
     /// `Poisoned`, `Closed` or `Database`.

@@ -35,7 +35,8 @@ impl Hasher for IdentityHasher {
     }
 }
 
-/// A shard's lock is held from the look-up of an id to its insertion, which makes the check for duplicates atomic.
+/// A shard's lock is held from the look-up of an id to its insertion, which makes the check for
+/// duplicates atomic.
 pub(super) struct PendingIds {
     shards: [Mutex<Shard>; SHARDS],
 }

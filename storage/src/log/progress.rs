@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use super::reading;
 use crate::error::StorageError;
 
-/// A position in the order of commits since the store was opened. Everything at or before a durable position is
-/// durable.
+/// A position in the order of commits since the store was opened. Everything at or before a durable
+/// position is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CommitPosition(pub(super) u64);
 
@@ -22,13 +22,14 @@ impl CommitPosition {
 
 /// The durable position and its waiters.
 ///
-/// Position and failure are read far more often than changed, without a lock. A change notifies the waiters afterwards,
-/// and a new waiter checks both again under the waiters' lock.
+/// Position and failure are read far more often than changed, without a lock. A change notifies the
+/// waiters afterwards, and a new waiter checks both again under the waiters' lock.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     durable: AtomicU64,
     poisoned: OnceLock<Arc<str>>,
-    /// Waiters for positions that are not durable, unordered. A cancelled waiter stays until its position is reached.
+    /// Waiters for positions that are not durable, unordered. A cancelled waiter stays until its
+    /// position is reached.
     waiting: Mutex<Vec<Waiting>>,
 }
 

@@ -36,8 +36,8 @@ impl Prepared {
     }
 }
 
-/// A record and its history entry, except for the sequence: in one allocation, since it is allocated and freed by
-/// different threads.
+/// A record and its history entry, except for the sequence: in one allocation, since it is
+/// allocated and freed by different threads.
 #[derive(Clone)]
 pub(super) struct Encoded {
     bytes: Arc<[u8]>,
@@ -80,7 +80,8 @@ pub(super) struct HistoryEntry<'a> {
 pub(super) struct Amendment {
     pub(super) changes: Vec<Change>,
     pub(super) erasure: Option<ErasureDraft>,
-    /// The first sequence whose old bytes must be scrubbed; the last is before that of the amendment.
+    /// The first sequence whose old bytes must be scrubbed; the last is before that of the
+    /// amendment.
     pub(super) scrub_from: Option<Sequence>,
 }
 
@@ -257,7 +258,8 @@ impl Queue {
         state.awaited > 0 || state.waiting.len() >= self.limits.gather_records || state.closed
     }
 
-    /// Waits for tasks and fills `group` up to the limits of one write; `false` once the queue is closed and empty.
+    /// Waits for tasks and fills `group` up to the limits of one write; `false` once the queue is
+    /// closed and empty.
     pub(super) fn take(&self, group: &mut Group) -> bool {
         group.work.clear();
         group.bytes = 0;

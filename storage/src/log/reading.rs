@@ -1,4 +1,5 @@
-//! Reads the log: by observation id, in sequence order, and by user. Reads return durable records only.
+//! Reads the log: by observation id, in sequence order, and by user. Reads return durable records
+//! only.
 
 use std::ops::ControlFlow;
 
@@ -54,8 +55,8 @@ impl Log {
         }
     }
 
-    /// Visits the records of `range` in sequence order, with bounded memory, until `visit` breaks. Removed records are
-    /// skipped, so sequences may have gaps.
+    /// Visits the records of `range` in sequence order, with bounded memory, until `visit` breaks.
+    /// Removed records are skipped, so sequences may have gaps.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.

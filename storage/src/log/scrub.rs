@@ -1,12 +1,14 @@
 //! Removes the old bytes of removed records from the disk.
 //!
-//! A blank hides a record; the record itself stays in the write-ahead log until it is flushed, in sorted files until
-//! they are compacted, and its user in the manifest as long as the key is the first or last of such a file. So every
-//! retraction and erasure writes a note of the range that it blanked, in its own atomic write. A background thread
-//! processes the notes together, at latest `scrub_delay` after an erasure and [`RETRACTION_DELAYS`] times that after a
-//! retraction, of which there may be many: it flushes, compacts those ranges, deletes the notes and flushes again. It
-//! reads and rewrites only the affected partitions, about a sixty-fourth of the log for one user. Closing the store
-//! does the same for erasures, and opening a store continues with the notes it finds.
+//! A blank hides a record; the record itself stays in the write-ahead log until it is flushed, in
+//! sorted files until they are compacted, and its user in the manifest as long as the key is the
+//! first or last of such a file. So every retraction and erasure writes a note of the range that it
+//! blanked, in its own atomic write. A background thread processes the notes together, at latest
+//! `scrub_delay` after an erasure and [`RETRACTION_DELAYS`] times that after a retraction, of which
+//! there may be many: it flushes, compacts those ranges, deletes the notes and flushes again. It
+//! reads and rewrites only the affected partitions, about a sixty-fourth of the log for one user.
+//! Closing the store does the same for erasures, and opening a store continues with the notes it
+//! finds.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -145,7 +147,8 @@ impl Scrubber {
         self.state.lock().notes.len()
     }
 
-    /// Pauses the scrubber while the guard exists: an open iterator keeps the files it reads on disk.
+    /// Pauses the scrubber while the guard exists: an open iterator keeps the files it reads on
+    /// disk.
     pub(crate) fn hold(&self) -> impl Drop + use<'_> {
         self.at_work.lock()
     }

@@ -5,7 +5,8 @@ use celeris_model::{Partition, Sequence};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The last durable sequence of every partition of a stream; 0 for an empty one. In JSON, an array of 64 numbers.
+/// The last durable sequence of every partition of a stream; 0 for an empty one. In JSON, an array
+/// of 64 numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watermark {
     sequences: [u64; PARTITIONS as usize],

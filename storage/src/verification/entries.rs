@@ -11,7 +11,8 @@ use crate::log::LogCheck;
 pub(crate) struct Checked {
     /// Bytes of keys and values.
     pub(crate) bytes: u64,
-    /// The last key read, if there is more to read: the next check starts with it, reading it a second time.
+    /// The last key read, if there is more to read: the next check starts with it, reading it a
+    /// second time.
     pub(crate) resume_from: Option<Vec<u8>>,
 }
 

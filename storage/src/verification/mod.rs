@@ -1,15 +1,18 @@
 //! Reads the whole store repeatedly in the background and reports damage.
 //!
-//! A *pass* checks every entry of the main database, column by column in key order, at a bounded rate; the next one
-//! begins an interval after it, or at once after a crash. `VERIFICATION` in the data directory stores the position of
-//! the pass, so that it continues after a restart. The file is optional: without it a new pass begins.
+//! A *pass* checks every entry of the main database, column by column in key order, at a bounded
+//! rate; the next one begins an interval after it, or at once after a crash. `VERIFICATION` in the
+//! data directory stores the position of the pass, so that it continues after a restart. The file
+//! is optional: without it a new pass begins.
 //!
-//! RocksDB checks each block that a request reads, and seals are checked with each value, so damage is never returned
-//! to a caller, whether it was found before or not. When a pass finds damage, the log is poisoned: the node is not
-//! ready and accepts no observations, intact data can still be read, and the damaged position is stored in the file.
-//! The next opening checks that position first and fails if it is still damaged.
+//! RocksDB checks each block that a request reads, and seals are checked with each value, so damage
+//! is never returned to a caller, whether it was found before or not. When a pass finds damage, the
+//! log is poisoned: the node is not ready and accepts no observations, intact data can still be
+//! read, and the damaged position is stored in the file. The next opening checks that position
+//! first and fails if it is still damaged.
 //!
-//! Known limit: cached blocks are read from the cache, so damage under them is found in a later pass.
+//! Known limit: cached blocks are read from the cache, so damage under them is found in a later
+//! pass.
 
 mod entries;
 mod wal_check;
@@ -83,7 +86,8 @@ impl Place {
         Self { column: Column::MAIN[0], from: Vec::new() }
     }
 
-    /// Checks the next entries. Returns the bytes read and the next position, `None` at the end of the store.
+    /// Checks the next entries. Returns the bytes read and the next position, `None` at the end of
+    /// the store.
     fn step(&self, database: &Database) -> Result<(u64, Option<Self>), StorageError> {
         let checked = entries::check(database, self.column, self.from.clone(), STEP_BYTES)?;
         let next = match checked.resume_from {
@@ -96,8 +100,9 @@ impl Place {
         Ok((checked.bytes, next))
     }
 
-    /// The position in the form that may be stored: a key that contains a user is cut to stream and partition, so that
-    /// an erasure leaves nothing of the user in the file. The partition is then checked again after a restart.
+    /// The position in the form that may be stored: a key that contains a user is cut to stream and
+    /// partition, so that an erasure leaves nothing of the user in the file. The partition is then
+    /// checked again after a restart.
     fn without_user(&self) -> Self {
         let mut from = self.from.clone();
         if matches!(self.column, Column::History | Column::Snapshots)
@@ -297,7 +302,8 @@ impl Verifier {
         self.interval.saturating_sub(Duration::from_millis(passed))
     }
 
-    /// Checks the next entries. Returns the bytes read and the next position, `None` at the end of the store.
+    /// Checks the next entries. Returns the bytes read and the next position, `None` at the end of
+    /// the store.
     fn step(&self, place: &Place, progress: &Progress) -> Result<(u64, Option<Place>), StorageError> {
         let stepped = {
             let _held = self.scrubber.hold();

@@ -1,24 +1,26 @@
 //! Checks the write-ahead log before RocksDB reads it, and distinguishes a torn tail from damage.
 //!
-//! RocksDB's recovery cannot do that: with a flipped bit in the length of one record in the last block of a file, the
-//! record extends past the end, which looks like a write cut short by a crash, and every acknowledged record after it
-//! is dropped silently. So the files are checked here, byte by byte, and RocksDB opens only intact ones.
+//! RocksDB's recovery cannot do that: with a flipped bit in the length of one record in the last
+//! block of a file, the record extends past the end, which looks like a write cut short by a crash,
+//! and every acknowledged record after it is dropped silently. So the files are checked here, byte
+//! by byte, and RocksDB opens only intact ones.
 //!
-//! The physical format (RocksDB wiki, "Write Ahead Log File Format"): blocks of 32 KiB; in them records of a masked
-//! CRC-32C, a 16-bit length and a type, little-endian, then the payload; the checksum covers type and payload, *not*
-//! the length. A batch is one `Full` record, or a `First`, any number of `Middle`, and a `Last`. Fewer than seven bytes
-//! at the end of a block are padding.
+//! The physical format (RocksDB wiki, "Write Ahead Log File Format"): blocks of 32 KiB; in them
+//! records of a masked CRC-32C, a 16-bit length and a type, little-endian, then the payload; the
+//! checksum covers type and payload, *not* the length. A batch is one `Full` record, or a `First`,
+//! any number of `Middle`, and a `Last`. Fewer than seven bytes at the end of a block are padding.
 //!
-//! State after a crash: every batch is synced before the next one is written, so only the last batch can be torn. It is
-//! truncated, or (after a power failure) some of its sectors were never written and read as zeros. Everything else is
-//! damage:
+//! State after a crash: every batch is synced before the next one is written, so only the last
+//! batch can be torn. It is truncated, or (after a power failure) some of its sectors were never
+//! written and read as zeros. Everything else is damage:
 //!
 //! - anything valid that begins a batch after the first invalid byte, in this file or a later one;
-//! - later fragments of the same batch, or a last record that is complete but wrong, without an unwritten sector;
+//! - later fragments of the same batch, or a last record that is complete but wrong, without an
+//!   unwritten sector;
 //! - a last record that is valid with another length.
 //!
-//! Known limit: if the last batch of all has lost whole sectors or its end, the check cannot know whether it had been
-//! acknowledged; it is treated as torn.
+//! Known limit: if the last batch of all has lost whole sectors or its end, the check cannot know
+//! whether it had been acknowledged; it is treated as torn.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -33,14 +35,15 @@ const BLOCK_BYTES: usize = 32 << 10;
 /// Checksum, length, type.
 const HEADER_BYTES: usize = 7;
 
-/// The recyclable header has the log number in addition. RocksDB is configured not to recycle files.
+/// The recyclable header has the log number in addition. RocksDB is configured not to recycle
+/// files.
 const RECYCLABLE_HEADER_BYTES: usize = 11;
 
 /// The unit of a disk's atomic writes.
 const SECTOR_BYTES: usize = 512;
 
-/// Checks the write-ahead log in `dir` and truncates a torn tail. Returns whether the log was empty, as after a clean
-/// stop.
+/// Checks the write-ahead log in `dir` and truncates a torn tail. Returns whether the log was
+/// empty, as after a clean stop.
 ///
 /// # Errors
 /// [`StorageError::CorruptLog`], with nothing changed; [`StorageError::Io`].
@@ -145,7 +148,8 @@ fn physical(data: &[u8], at: usize) -> Result<Physical, Invalid> {
     let Some((header, _)) = rest.split_first_chunk::<HEADER_BYTES>() else { return Err(Invalid::CutShort) };
     let [c0, c1, c2, c3, l0, l1, number] = *header;
     let length = usize::from(u16::from_le_bytes([l0, l1]));
-    // Checked with the plain header, so that a flipped bit in the type does not make a record look too long.
+    // Checked with the plain header, so that a flipped bit in the type does not make a record look
+    // too long.
     if HEADER_BYTES + length > rest.len() {
         return Err(Invalid::CutShort);
     }
@@ -324,7 +328,8 @@ mod tests {
         data
     }
 
-    /// A write of one key and value in RocksDB's log format: sequence, count, tag, column family, key, value.
+    /// A write of one key and value in RocksDB's log format: sequence, count, tag, column family,
+    /// key, value.
     fn batch_of(sequence: u64, key: &[u8], value: &[u8]) -> Vec<u8> {
         const PUT_INTO_COLUMN_FAMILY: u8 = 5;
         const FIRST_COLUMN_FAMILY: u64 = 1;
@@ -339,7 +344,8 @@ mod tests {
 
     #[test]
     fn the_format_equals_that_of_the_linked_rocksdb() {
-        // If this fails after an upgrade, the format has changed, and this check must be changed first.
+        // If this fails after an upgrade, the format has changed, and this check must be changed
+        // first.
         let dir = tempfile::tempdir().unwrap();
         let cache = database::block_cache(1 << 20);
         let tuning =

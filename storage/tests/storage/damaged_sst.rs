@@ -1,4 +1,5 @@
-//! Damage to sorted files: the verification finds and names it, it is never served, and later openings fail.
+//! Damage to sorted files: the verification finds and names it, it is never served, and later
+//! openings fail.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +51,8 @@ async fn a_flipped_bit_in_a_sorted_file_is_named_and_later_openings_fail() {
     let mut random = ChaCha8Rng::seed_from_u64(3);
     let mut opened = 0;
     for file in &files {
-        // The data blocks come first; RocksDB checks what follows them (index, properties, footer) on opening.
+        // The data blocks come first; RocksDB checks what follows them (index, properties, footer)
+        // on opening.
         let data_bits = usize::try_from(fs::metadata(file).unwrap().len()).unwrap() * 8 / 4;
         for _ in 0..10 {
             let bit = random.random_range(0..data_bits);

@@ -12,7 +12,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tempfile::TempDir;
 
-/// A crashed store with `count` acknowledged records, and the offset of the last of them in the write-ahead log.
+/// A crashed store with `count` acknowledged records, and the offset of the last of them in the
+/// write-ahead log.
 async fn crashed(count: u64, feedback_bytes: usize) -> (TempDir, u64) {
     let live = tempfile::tempdir().unwrap();
     let storage = open(live.path());
@@ -87,7 +88,8 @@ async fn a_cut_at_any_byte_of_the_last_record_cuts_only_that_record() {
 #[tokio::test]
 async fn damage_in_an_older_file_is_refused_even_at_its_end() {
     let live = tempfile::tempdir().unwrap();
-    // With a small buffer, RocksDB begins a new file while the old one still holds records of other column families.
+    // With a small buffer, RocksDB begins a new file while the old one still holds records of other
+    // column families.
     let options = StorageOptions { write_buffer_bytes: 128 << 10, ..StorageOptions::default() };
     let storage = Storage::open(live.path(), &options).unwrap();
     let mut filled = 0;

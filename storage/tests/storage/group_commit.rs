@@ -24,7 +24,8 @@ async fn concurrent_writers_share_syncs() {
     }
     let counters = storage.log().counters();
     assert_eq!(counters.records, 64 * 50);
-    // Each of the 50 rounds needs one or two syncs; a quarter of the records is far more than that on any machine.
+    // Each of the 50 rounds needs one or two syncs; a quarter of the records is far more than that
+    // on any machine.
     assert!(counters.commits * 4 < counters.records, "{counters:?}");
     assert_consistent(&storage, &stream("films"));
 }
@@ -97,8 +98,8 @@ async fn a_lone_append_is_committed_alone() {
         for task in tasks {
             task.await.unwrap();
         }
-        // Each writer waits for its own record before it sends the next, so it takes part in 30 commits; without
-        // concurrent writers, each record has its own commit.
+        // Each writer waits for its own record before it sends the next, so it takes part in 30
+        // commits; without concurrent writers, each record has its own commit.
         let commits = storage.log().counters().commits - before.commits;
         assert!((30..=30 * writers).contains(&commits), "{commits} commits with {writers} writers");
     }
@@ -131,7 +132,8 @@ async fn cost(ids: bool, count: u64) -> f64 {
 
 #[tokio::test]
 async fn an_observation_costs_few_bytes() {
-    // The guarantee of the project. The first commits of a store cost more, so long runs are cheaper.
+    // The guarantee of the project. The first commits of a store cost more, so long runs are
+    // cheaper.
     let (without, with) = (cost(false, 50_000).await, cost(true, 50_000).await);
     assert!(without <= 200.0, "{without} bytes without an id");
     assert!(with <= 300.0, "{with} bytes with an id of 32 characters");

@@ -1,4 +1,5 @@
-//! The log compared with a naive in-memory one, under random appends, repeats, amendments, deletions and reopenings.
+//! The log compared with a naive in-memory one, under random appends, repeats, amendments,
+//! deletions and reopenings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -226,7 +227,8 @@ async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &User
         record.as_ref().is_some_and(|record| record.kind == RecordKind::Observe && record.user == *who)
     };
     let observations = log.places.iter().filter(observe).count() as u64;
-    // Records blanked by the user's retractions are included: copies of the log may still contain them.
+    // Records blanked by the user's retractions are included: copies of the log may still contain
+    // them.
     let of_user = |record: &Record| record.user == *who;
     let mut targets: BTreeSet<Sequence> = log
         .places

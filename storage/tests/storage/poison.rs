@@ -17,7 +17,8 @@ const CHILD_DIR: &str = "CELERIS_TEST_POISON_DIR";
 /// Maximum number of appends per writer: far beyond the limit.
 const EPOCHS_MAX: u64 = 2000;
 
-/// Larger than RocksDB's other files, small enough to be reached soon: 1 MiB in the shell's unit of 512 bytes.
+/// Larger than RocksDB's other files, small enough to be reached soon: 1 MiB in the shell's unit of
+/// 512 bytes.
 const FILE_BLOCKS_MAX: &str = "2048";
 
 #[test]

@@ -1,4 +1,5 @@
-//! Recommendations for anonymous users and for groups, compared with those of named users and with exhaustive scores.
+//! Recommendations for anonymous users and for groups, compared with those of named users and with
+//! exhaustive scores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -197,7 +198,8 @@ fn similar_items_are_ordered_by_cosine_similarity() {
     }
     assert_eq!(items(&similar("k=3")), items(&reply)[..3]);
 
-    // An identical item is found immediately, a filter restricts the result, and a deleted item is not returned.
+    // An identical item is found immediately, a filter restricts the result, and a deleted item is
+    // not returned.
     let twin = json!({"features": of, "attributes": {"title": "A twin", "genre": "new"}});
     films.put("items/twin", &twin).expect(200);
     assert_eq!(items(&similar("k=1")), ["twin"]);

@@ -23,7 +23,8 @@ fn refused(request: &'static str, body: impl Into<String>, status: u16, names: &
     Refused { method, path, body: body.into(), status, names }
 }
 
-/// Sends every request, and checks that each is refused as a problem (RFC 9457) that names its field.
+/// Sends every request, and checks that each is refused as a problem (RFC 9457) that names its
+/// field.
 #[track_caller]
 fn assert_refused(client: &Client, requests: &[Refused]) {
     for request in requests {

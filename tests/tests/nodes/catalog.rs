@@ -1,4 +1,5 @@
-//! Items are added, changed and deleted between recommendations: results match the current catalog, also after a kill.
+//! Items are added, changed and deleted between recommendations: results match the current catalog,
+//! also after a kill.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,7 +148,8 @@ fn recommendations_equal_an_exhaustive_search_while_items_change() {
     let mut films = create(&node.client());
     let mut random = ChaCha8Rng::seed_from_u64(61);
     let mut oracle = Oracle::default();
-    // The user has learnt only from items that are deleted again, so that no later item has frozen features.
+    // The user has learnt only from items that are deleted again, so that no later item has frozen
+    // features.
     for item in 0..DIM {
         let item = format!("past-{item}");
         films.put(&format!("items/{item}"), &json!({"features": features(&mut random)})).expect(200);
@@ -199,7 +201,8 @@ fn a_deleted_item_is_not_recommended_by_any_version_until_it_is_put_again() {
     let node = Node::serve(dir.path());
     let films = node.model(&name);
     assert_eq!(ids(&films, &everything), left, "deletions survive a kill");
-    // Observations of deleted items are still trained on, so the next version has these items in its table.
+    // Observations of deleted items are still trained on, so the next version has these items in
+    // its table.
     let job = films.post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
     let done = eventually("the end of the retraining", || {
         let state = node.client().get(&format!("/v1/jobs/{job}")).expect(200);

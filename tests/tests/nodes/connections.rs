@@ -1,5 +1,5 @@
-//! Connections and streams are bounded in number and in time, a close is announced, and the health routes answer
-//! however many connections are open.
+//! Connections and streams are bounded in number and in time, a close is announced, and the health
+//! routes answer however many connections are open.
 
 use std::path::Path;
 
@@ -18,7 +18,8 @@ fn get(client: &Client, path: &str) -> u16 {
     raw.reply().unwrap().status
 }
 
-/// Opens a stream of observations and reads the result of its first line, so that the stream is certainly open.
+/// Opens a stream of observations and reads the result of its first line, so that the stream is
+/// certainly open.
 fn open_stream(client: &Client, user: usize) -> Raw {
     let mut raw = Raw::connect(client);
     let line = format!("{{\"user\": \"u-{user}\", \"item\": \"item-0\", \"label\": 3}}\n");

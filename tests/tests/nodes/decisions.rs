@@ -53,7 +53,8 @@ fn a_seed_reproduces_a_ranking_and_every_ranking_is_its_own_decision() {
         let again = topk(&films, 10, &policy, 7);
         assert_eq!(first["items"], again["items"], "{policy}");
         assert_eq!(first["seed"], 7);
-        // The response contains the seed that the server drew, which reproduces the ranking as well.
+        // The response contains the seed that the server drew, which reproduces the ranking as
+        // well.
         let unseeded = topk(&films, 10, &policy, None);
         let repeated = topk(&films, 10, &policy, unseeded["seed"].as_u64());
         assert_eq!(unseeded["items"], repeated["items"], "{policy}");
@@ -101,7 +102,8 @@ fn propensities_are_the_probabilities_of_the_policy() {
         explored += usize::from(items(&ranking)[0] != best);
         assert!((column(&ranking, "propensity")[0] - expected).abs() < PROPENSITY_TOLERANCE, "{ranking}");
     }
-    // 60 draws explore 11.5 times on average; fewer than 2 or more than 30 have a probability below 1e-4.
+    // 60 draws explore 11.5 times on average; fewer than 2 or more than 30 have a probability below
+    // 1e-4.
     assert!((2..=30).contains(&explored), "{explored} of 60");
 
     for seed in 0..20 {

@@ -1,4 +1,5 @@
-//! A degrading model is detected, retrained and switched automatically, and the events contain the reason.
+//! A degrading model is detected, retrained and switched automatically, and the events contain the
+//! reason.
 
 use std::ops::RangeInclusive;
 
@@ -145,7 +146,8 @@ fn drift_is_detected_and_the_model_is_retrained_automatically() {
     let switched = events(&films, "activated").pop().unwrap();
     assert_eq!((&switched["before"], &switched["after"], &switched["by"]), (&json!(2), &json!(3), &json!("job")));
 
-    // The alarm came early: version 3 was trained on few ratings of the new titles. A later training has more of them.
+    // The alarm came early: version 3 was trained on few ratings of the new titles. A later
+    // training has more of them.
     public.rate(&films, 5000, &NEW_TITLES);
     let (loss_between, _) = loss(&quality(&films), 10_000);
     let fired = eventually("the next trigger fires", || events(&films, "triggered").into_iter().nth(1));
@@ -176,7 +178,8 @@ fn quality_metrics_survive_a_kill() {
     public.rate(&films, 1500, &OLD_TITLES);
     retrain(&films);
     public.rate(&films, 900, &OLD_TITLES);
-    // Uniformly sampled rankings form the validation pool. A decision is stored shortly after the response.
+    // Uniformly sampled rankings form the validation pool. A decision is stored shortly after the
+    // response.
     let before = eventually("the monitors have seen the pool", || {
         let ranked = films.post("topk", &json!({"user": "7", "items": ["1", "2", "3"], "k": 3})).expect(200);
         assert_eq!(ranked["pool"], true, "{ranked}");
@@ -199,7 +202,8 @@ fn quality_metrics_survive_a_kill() {
     assert_eq!(films.get("").expect(200)["observations"], 1500 + after["observations"].as_u64().unwrap());
     assert_eq!(after["baseline"]["count"], 300);
     assert_eq!(films.get("events").expect(200), audit);
-    // The log has no order across partitions within one millisecond, so sums may be taken in a different order.
+    // The log has no order across partitions within one millisecond, so sums may be taken in a
+    // different order.
     let close = |what: &str, before: &Value, after: &Value, share: f64| {
         let (before, after) = (before.as_f64().unwrap(), after.as_f64().unwrap());
         assert!((before - after).abs() <= share * before, "{what}: {before} before, {after} after");
@@ -209,11 +213,13 @@ fn quality_metrics_survive_a_kill() {
     close("the pool", &before["pool"]["value"], &after["pool"]["value"], 1e-6);
     close("the median user", &before["users"]["median"], &after["users"]["median"], 1e-6);
     close("the day", &before["day"]["value"], &after["day"]["value"], 1e-6);
-    // If the kill came before the baseline was written, it is computed again over other observations of the 900, which
-    // arrived within milliseconds: an RMSE of 300 losses has a standard error of 4 %.
+    // If the kill came before the baseline was written, it is computed again over other
+    // observations of the 900, which arrived within milliseconds: an RMSE of 300 losses has a
+    // standard error of 4 %.
     close("the baseline", &before["baseline"]["value"], &after["baseline"]["value"], 0.2);
 
-    // A model created again starts empty, although the log holds predictions of the deleted model of the same name.
+    // A model created again starts empty, although the log holds predictions of the deleted model
+    // of the same name.
     assert_eq!(films.delete("").status, 204);
     let _created = node.client().post("/v1/models", &json!({"name": "films", "dim": 5})).expect(201);
     node.kill_hard();

@@ -23,8 +23,8 @@ fn import(client: &Client, dataset: &Path) {
 
 fn retrain(client: &Client, model: &str, body: &Value) -> Value {
     let job = client.model(model).post("retrain", body).expect(202)["job"].as_str().unwrap().to_owned();
-    // Spark alone takes ten seconds to start, and minutes on a busy machine: every change of the job restarts the
-    // deadline.
+    // Spark alone takes ten seconds to start, and minutes on a busy machine: every change of the
+    // job restarts the deadline.
     let mut last = Value::Null;
     loop {
         let state = eventually("a step of the training", || {
@@ -59,7 +59,8 @@ fn compare_with_built_in(client: &Client, engine: &str) {
     let ours = retrain(client, "films", &json!({"engine": "als"}));
     assert_eq!(ours["engine"], "als");
     eprintln!("validation RMSE: {engine} {:.4}, als {:.4}", rmse(&theirs), rmse(&ours));
-    // Both evaluate the served posterior, on different tenths of 3000 ratings, whose errors differ by some percent.
+    // Both evaluate the served posterior, on different tenths of 3000 ratings, whose errors differ
+    // by some percent.
     assert!(rmse(&theirs) < 1.15 * rmse(&ours), "{theirs} {ours}");
 }
 

@@ -1,4 +1,5 @@
-//! Decisions over HTTP: everything that is recorded of them, and a replay that reproduces the ranking.
+//! Decisions over HTTP: everything that is recorded of them, and a replay that reproduces the
+//! ranking.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! After corrections, retractions and erasures, user states are bit-identical to those of the amended history.
+//! After corrections, retractions and erasures, user states are bit-identical to those of the
+//! amended history.
 
 use std::fs;
 use std::path::Path;
@@ -42,8 +43,8 @@ fn second_model(node: &Node) -> ModelClient {
     model
 }
 
-/// A user with random amendments has the same weights as a user who only has the amended history: under both models of
-/// the stream, live, after a restart, and after another observation.
+/// A user with random amendments has the same weights as a user who only has the amended history:
+/// under both models of the stream, live, after a restart, and after another observation.
 #[test]
 fn amended_states_equal_states_of_the_amended_history() {
     let dir = tempfile::tempdir().unwrap();
@@ -115,8 +116,8 @@ fn ids_of_retracted_observations_stay_taken() {
     let second = films.observe(&json!({"user": "u", "item": "item-2", "label": 2}));
     let made = second["observation_id"].as_str().unwrap().to_owned();
 
-    // After a correction, the original observation is still a duplicate; a different one with the same id is a
-    // conflict.
+    // After a correction, the original observation is still a duplicate; a different one with the
+    // same id is a conflict.
     films.put("observations/first", &json!({"label": 3})).expect(200);
     assert_eq!(films.observe(&first)["duplicate"], true);
     let other = json!({"user": "u", "item": "item-1", "label": 1, "observation_id": "first"});
@@ -147,8 +148,9 @@ fn ids_of_retracted_observations_stay_taken() {
     check(&node.model("films"));
 }
 
-/// Trains a version on a user's ratings, then erases the user: the receipt and the list of versions mark the version, a
-/// rollback to it returns a warning, and the user has the state of an unknown user.
+/// Trains a version on a user's ratings, then erases the user: the receipt and the list of versions
+/// mark the version, a rollback to it returns a warning, and the user has the state of an unknown
+/// user.
 #[test]
 fn an_erased_user_is_unknown_and_the_receipt_lists_versions_trained_on_the_user() {
     let dir = tempfile::tempdir().unwrap();
@@ -188,8 +190,9 @@ fn an_erased_user_is_unknown_and_the_receipt_lists_versions_trained_on_the_user(
     let films = node.model("demo");
     check(&films);
 
-    // A warm start of the next training would use a version trained on the erased user, so it starts cold; the one
-    // after it starts warm. Neither needs to be better than the active version.
+    // A warm start of the next training would use a version trained on the erased user, so it
+    // starts cold; the one after it starts warm. Neither needs to be better than the active
+    // version.
     films.patch("", &json!({"gate": {"force": true}})).expect(200);
     let retrain = |body: Value| {
         let job = films.post("retrain", &body).expect(202)["job"].as_str().unwrap().to_owned();
@@ -233,7 +236,8 @@ fn names_below(folder: &Path) -> Vec<String> {
     names
 }
 
-/// No version holds data of individual users: not one that a training publishes, nor its export, nor a registered one.
+/// No version holds data of individual users: not one that a training publishes, nor its export,
+/// nor a registered one.
 #[test]
 fn no_version_holds_data_of_individual_users() {
     let dir = tempfile::tempdir().unwrap();
@@ -329,8 +333,9 @@ impl Waiting<'_> {
     }
 }
 
-/// An erasure during a training on the user's observations restarts the training without them. The third attempt is
-/// published, and its version is marked as trained on an erased user. Every receipt lists the running training.
+/// An erasure during a training on the user's observations restarts the training without them. The
+/// third attempt is published, and its version is marked as trained on an erased user. Every
+/// receipt lists the running training.
 #[test]
 fn an_erasure_during_a_training_restarts_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! No route accepts an event in the future: under a half-life, all earlier events would lose their weight.
+//! No route accepts an event in the future: under a half-life, all earlier events would lose their
+//! weight.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
-//! A name is not an identity: a model created under the name of a deleted one inherits nothing from it. A user's state
-//! always equals the log, also while the history is amended.
+//! A name is not an identity: a model created under the name of a deleted one inherits nothing from
+//! it. A user's state always equals the log, also while the history is amended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,7 +28,8 @@ fn state(model: &ModelClient, user: &str) -> String {
     format!("{} {} {}", state["observations"], state["state_hash"], state["weights"])
 }
 
-/// A model with features, observations and a decision, which a later model of the same name must not inherit.
+/// A model with features, observations and a decision, which a later model of the same name must
+/// not inherit.
 fn used_model(client: &Client, dim: usize) -> (ModelClient, String) {
     let films = create(client, &json!({"name": "films", "stream": "feedback", "dim": dim}));
     let features: Vec<f32> = (1..dim).map(|n| n as f32).chain([1.0]).collect();
@@ -73,7 +74,8 @@ fn a_model_created_under_the_name_of_a_deleted_one_inherits_nothing() {
         let (films, decision) = used_model(&node.client(), 4);
         assert_eq!(films.delete("").status, 204);
         assert_inherits_nothing(&node.client(), &decision, &settings);
-        // Erase all labels, so that the next model of the stream finds none outside the range of its loss.
+        // Erase all labels, so that the next model of the stream finds none outside the range of
+        // its loss.
         for user in ["ann", "bob"] {
             let erased = create(&node.client(), &json!({"name": "eraser", "stream": "feedback", "dim": 1}));
             erased.delete(&format!("users/{user}")).expect(200);

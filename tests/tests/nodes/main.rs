@@ -1,5 +1,5 @@
-//! Behavior of nodes over HTTP. Nodes run in the process of the tests, except where a test kills or limits a node or reads
-//! its metrics. Scenarios that are about that are in `processes`.
+//! Behavior of nodes over HTTP. Nodes run in the process of the tests, except where a test kills or
+//! limits a node or reads its metrics. Scenarios that are about that are in `processes`.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod audiences;

@@ -3,7 +3,8 @@
 use celeris_tests::Node;
 use serde_json::{Value, json};
 
-/// Schemas that allow any JSON, by the end of their path: attributes of items, and details of events.
+/// Schemas that allow any JSON, by the end of their path: attributes of items, and details of
+/// events.
 const FREE_FORM: [&str; 2] = ["/properties/attributes", "/properties/details"];
 
 fn node() -> (tempfile::TempDir, Node, Value) {
@@ -33,7 +34,8 @@ fn walk(path: &str, schema: &Value, visit: &mut impl FnMut(&str, &Value)) {
     }
 }
 
-/// Calls `visit` with every schema of the description: components, parameters, and the bodies of requests and replies.
+/// Calls `visit` with every schema of the description: components, parameters, and the bodies of
+/// requests and replies.
 fn walk_all(description: &Value, visit: &mut impl FnMut(&str, &Value)) {
     for (name, schema) in description["components"]["schemas"].as_object().unwrap() {
         walk(name, schema, visit);

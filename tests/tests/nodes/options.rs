@@ -54,8 +54,8 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
     b
 }
 
-/// The ridge solution of examples `(features, weight, target)` from the prior of an untrained model, zero weights with
-/// the identity as their precision.
+/// The ridge solution of examples `(features, weight, target)` from the prior of an untrained
+/// model, zero weights with the identity as their precision.
 fn ridge(examples: impl Iterator<Item = (Vec<f32>, f64, f64)>) -> Vec<f64> {
     let mut a: Vec<Vec<f64>> = (0..DIM).map(|i| (0..DIM).map(|j| f64::from(u8::from(i == j))).collect()).collect();
     let mut b = vec![0.0; DIM];
@@ -162,7 +162,8 @@ fn a_logistic_model_learns_click_probabilities() {
     let shown: Vec<f64> =
         ranking["items"].as_array().unwrap().iter().map(|slot| slot["probability"].as_f64().unwrap()).collect();
     assert!(shown.is_sorted_by(|a, b| a >= b) && shown.len() == 3, "{ranking}");
-    // The prediction stored with an observation is a probability too, so that losses have one scale.
+    // The prediction stored with an observation is a probability too, so that losses have one
+    // scale.
     for event in model.user("ada", 100)["history"].as_array().unwrap() {
         assert!((0.0..=1.0).contains(&event["predicted"].as_f64().unwrap()), "{event}");
     }
@@ -226,9 +227,9 @@ fn options_and_labels_out_of_range_are_refused_with_the_field() {
     }
 }
 
-/// The ridge solution for events `(features, weight, label, time)`, where events of equal features belong to one pair:
-/// one preference of 1 per pair with the confidence `1 + sum weight * label`; preferences of 0 come only from the
-/// prior.
+/// The ridge solution for events `(features, weight, label, time)`, where events of equal features
+/// belong to one pair: one preference of 1 per pair with the confidence `1 + sum weight * label`;
+/// preferences of 0 come only from the prior.
 fn preferred(events: &[(Vec<f32>, f64, f64, i64)], half_life_days: Option<f64>) -> Vec<f64> {
     let latest = events.iter().map(|(.., time)| *time).max().unwrap();
     let left =
@@ -270,7 +271,8 @@ fn a_hundred_plays_of_an_item_are_one_preference() {
         for n in 0..100 {
             play(user, n, "item-1", weight, 1.0);
         }
-        // A preference of 1 with a confidence of 101 or of 11; an untrained prior holds no preferences of 0.
+        // A preference of 1 with a confidence of 101 or of 11; an untrained prior holds no
+        // preferences of 0.
         let (score, excess) = (score(user, "item-1"), 100.0 * weight);
         assert!(score <= (1.0 + excess) / excess, "{score} of {user}");
         check(&node, user);
@@ -298,8 +300,8 @@ fn a_hundred_plays_of_an_item_are_one_preference() {
             why["because"].as_array().unwrap().iter().map(|term| term["contribution"].as_f64().unwrap()).sum();
         assert!((terms + why["prior"].as_f64().unwrap() - why["score"].as_f64().unwrap()).abs() < 1e-4, "{why}");
     }
-    // After a retraction of its first play, the pair begins with the second; a play that is corrected to 0 does not
-    // count.
+    // After a retraction of its first play, the pair begins with the second; a play that is
+    // corrected to 0 does not count.
     plays.delete("observations/ada-0").expect(200);
     check(&node, "ada");
     plays.put("observations/ada-1", &json!({"label": 0.0})).expect(200);

@@ -1,5 +1,5 @@
-//! Models that are out of service: erasures reach their data, models that they depend on cannot be deleted, and they
-//! resume where they stopped.
+//! Models that are out of service: erasures reach their data, models that they depend on cannot be
+//! deleted, and they resume where they stopped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,8 @@ fn default_rewards_that_became_due_are_given_once_the_model_serves_again() {
     }
     let films = needed(dir.path(), "films");
     rank(&node, "films", "ann");
-    // The node stops before the reward is due, or right after it was given; in the latter case nothing can be lost.
+    // The node stops before the reward is due, or right after it was given; in the latter case
+    // nothing can be lost.
     let node = without(dir.path(), node, &films.0);
     // Once a later reward of another model was given, all models have been checked.
     rank(&node, "books", "bob");

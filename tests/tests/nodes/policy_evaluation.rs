@@ -1,4 +1,5 @@
-//! `evaluate-policy`: the estimated reward of a policy on a node's own decisions matches the reward it then earns.
+//! `evaluate-policy`: the estimated reward of a policy on a node's own decisions matches the reward
+//! it then earns.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -90,7 +91,8 @@ fn now() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-/// A time after all earlier decisions and before all later ones; decision ids have a resolution of one millisecond.
+/// A time after all earlier decisions and before all later ones; decision ids have a resolution of
+/// one millisecond.
 fn time_between() -> u64 {
     let before = now();
     while now() <= before + 1 {
@@ -144,7 +146,8 @@ fn estimates_from_the_log_of_another_policy_match_the_earned_rewards() {
                 "the mean {logged} of the log would be as good an estimate: {estimate}"
             );
         }
-        // All choices of greedy have the same probability in the log, as replay needs; the uniform policy is random.
+        // All choices of greedy have the same probability in the log, as replay needs; the uniform
+        // policy is random.
         assert_eq!(report["estimators"]["replay"]["refused"].is_string(), policy == "uniform", "{report}");
     }
 
@@ -173,7 +176,8 @@ fn decisions_without_rewards_are_counted_and_estimates_without_overlap_are_refus
     assert_eq!((all["slots"].as_u64(), all["rewarded"].as_u64()), (Some(200), Some(1)));
     assert_eq!((&all["missing_reward"], &all["rewarded_share"]), (&json!(0.0), &json!(0.01)));
     assert!((all["logged"]["value"].as_f64().unwrap() - 0.025).abs() < 1e-9, "{all}");
-    // Without `missing_reward`, decisions with a slot without a reward are skipped, and no decision has both rewards.
+    // Without `missing_reward`, decisions with a slot without a reward are skipped, and no decision
+    // has both rewards.
     let strict = world.evaluate(&json!({"policy": "greedy", "to": until}));
     assert_eq!((&strict["rounds"], &strict["skipped"]["reward_missing"]), (&json!(0), &json!(100)), "{strict}");
     assert_eq!((&strict["missing_reward"], &strict["rewarded_share"]), (&Value::Null, &json!(0.01)));
@@ -201,7 +205,8 @@ fn decisions_without_rewards_are_counted_and_estimates_without_overlap_are_refus
         assert!(refused.contains("explores") || refused.contains(expected), "{estimator}: {refused}");
         assert_eq!((&estimate["value"], &estimate["low"]), (&Value::Null, &Value::Null));
     }
-    // A policy on its own log has full overlap, but all rewards are equal, so their variance is unknown.
+    // A policy on its own log has full overlap, but all rewards are equal, so their variance is
+    // unknown.
     let agreed = world.evaluate(&json!({"policy": "greedy", "from": until, "missing_reward": 0}));
     let refused = agreed["estimators"]["replay"]["refused"].as_str().unwrap();
     assert!(refused.contains("the same reward"), "{agreed}");
@@ -212,8 +217,9 @@ fn decisions_without_rewards_are_counted_and_estimates_without_overlap_are_refus
     assert_eq!((after["decisions"].as_u64(), after["rounds"].as_u64()), (Some(99), Some(99)), "{after}");
 }
 
-/// Thompson sampling is evaluated on its own log. Its propensities are Monte Carlo estimates, and so are the
-/// probabilities of a slightly different target policy; they need separate samples, or their ratio is biased downwards.
+/// Thompson sampling is evaluated on its own log. Its propensities are Monte Carlo estimates, and
+/// so are the probabilities of a slightly different target policy; they need separate samples, or
+/// their ratio is biased downwards.
 #[test]
 fn thompson_evaluated_on_its_own_log_earns_the_logged_reward() {
     const RANKINGS: usize = 4_000;
@@ -263,8 +269,8 @@ fn thompson_evaluated_on_its_own_log_earns_the_logged_reward() {
         "the estimate for the logging policy is exact: {known}"
     );
     let other = evaluate(0.999);
-    // With 12 candidates and two samples of 1024 draws, a weight has a standard deviation of 0.15, and so the mean of
-    // 4,000 weights has one of 0.0024.
+    // With 12 candidates and two samples of 1024 draws, a weight has a standard deviation of 0.15,
+    // and so the mean of 4,000 weights has one of 0.0024.
     assert!((value(&other, "ips") / logged - 1.0).abs() < 0.01, "{other}");
     assert!(other["mean_weight"].as_f64().unwrap() > 0.99, "{other}");
 }
@@ -292,7 +298,8 @@ fn decisions_with_a_given_seed_are_marked_and_excluded_from_estimates() {
     assert_eq!((&report["rounds"], &report["skipped"]["seed_given"]), (&json!(1), &json!(2)), "{report}");
 }
 
-/// The features of a candidate that was not shown change, and with them the policy's probabilities of the shown items.
+/// The features of a candidate that was not shown change, and with them the policy's probabilities
+/// of the shown items.
 #[test]
 fn a_decision_is_skipped_if_any_of_its_candidates_has_changed() {
     let dir = tempfile::tempdir().unwrap();

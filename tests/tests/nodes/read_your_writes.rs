@@ -1,4 +1,5 @@
-//! Reads reflect the client's own writes, concurrent writes are ordered, and unknown users and items are reported.
+//! Reads reflect the client's own writes, concurrent writes are ordered, and unknown users and
+//! items are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Barrier;
@@ -23,7 +24,8 @@ fn node(seed: u64) -> (tempfile::TempDir, Node, ModelClient) {
     (dir, node, films)
 }
 
-/// Calls `act` with the number of the client on [`CROWD`] concurrent clients, and returns all responses.
+/// Calls `act` with the number of the client on [`CROWD`] concurrent clients, and returns all
+/// responses.
 fn at_once(films: &ModelClient, act: impl Fn(&ModelClient, usize) -> Vec<Reply> + Sync) -> Vec<Reply> {
     let start = Barrier::new(CROWD);
     thread::scope(|scope| {
@@ -84,7 +86,8 @@ fn a_request_ends_at_the_nodes_time_limit() {
 #[test]
 fn a_read_waits_for_a_concurrent_write() {
     let (_dir, _node, films) = node(12);
-    // The read may arrive before or after the write; it is repeated if its bounded wait ended too soon.
+    // The read may arrive before or after the write; it is repeated if its bounded wait ended too
+    // soon.
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             eventually("the epoch", || {
@@ -217,7 +220,8 @@ fn unknown_users_and_items_are_answered_and_reported() {
     assert_eq!((&unknown["cold"], &unknown["scores"][0]["known"]), (&json!(false), &json!(false)));
     let unknown = &unknown["scores"][0];
     assert!(unknown["score"].as_f64().unwrap() > 0.5, "a generous user's score of an average film: {unknown}");
-    // The user's one rating also informs the weight of the constant feature, so even an average film is less uncertain.
+    // The user's one rating also informs the weight of the constant feature, so even an average
+    // film is less uncertain.
     let newcomer = &newcomer["scores"][1];
     assert!(unknown["std_error"].as_f64() < newcomer["std_error"].as_f64(), "{unknown} {newcomer}");
     for answer in [unknown, newcomer] {

@@ -1,4 +1,5 @@
-//! Recommendations from the whole catalog: the best allowed items, never an excluded one, page by page.
+//! Recommendations from the whole catalog: the best allowed items, never an excluded one, page by
+//! page.
 
 use std::collections::BTreeSet;
 

@@ -41,7 +41,8 @@ fn a_version_trained_elsewhere_is_registered_and_can_be_activated() {
     eventually("a trained version", || {
         (client.get(&format!("/v1/jobs/{job}")).expect(200)["state"] == "succeeded").then_some(())
     });
-    // A batch job produces a version directory; here a copy of the node's own version stands in for it.
+    // A batch job produces a version directory; here a copy of the node's own version stands in for
+    // it.
     let versions = versions_of(&dir.path().join("data"), "films");
     let trained = versions.join("2");
     let imports = dir.path().join("imports");

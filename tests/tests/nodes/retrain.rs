@@ -1,4 +1,5 @@
-//! Retraining runs concurrently with serving and loses no feedback, and every version can be activated again.
+//! Retraining runs concurrently with serving and loses no feedback, and every version can be
+//! activated again.
 
 use std::path::Path;
 
@@ -153,7 +154,8 @@ fn retraining_without_data_fails_with_a_reason_and_serving_goes_on() {
     assert_eq!(versions(&films), (vec![1], 1));
     films.observe(&json!({"user": "u", "item": "1", "label": 4}));
     assert_eq!(predict(&films, "u")["user_epoch"], 1);
-    // One observation is too little to learn features from; the model keeps serving, whether or not the job succeeds.
+    // One observation is too little to learn features from; the model keeps serving, whether or not
+    // the job succeeds.
     let poor = ended(&client, &start_retraining(&films), || {});
     assert!(poor["state"] == "succeeded" || poor["error"].as_str().is_some_and(|why| !why.is_empty()), "{poor}");
     assert!(scores(&predict(&films, "u")).iter().all(|score| score.is_finite()));

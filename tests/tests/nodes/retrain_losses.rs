@@ -42,8 +42,8 @@ fn every_loss_trains_with_its_own_metric() {
     }
 }
 
-/// A model of clicks that shares its stream with one of stars: gate, quality and the list of models all count a label
-/// of 5 as a click, and none of them reports a loss below 0.
+/// A model of clicks that shares its stream with one of stars: gate, quality and the list of models
+/// all count a label of 5 as a click, and none of them reports a loss below 0.
 #[test]
 fn labels_outside_the_range_of_a_loss_are_clamped_everywhere() {
     let dir = tempfile::tempdir().unwrap();

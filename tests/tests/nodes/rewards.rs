@@ -1,5 +1,5 @@
-//! Attribution of rewards to decisions: each reward has a documented result, whenever and however it arrives, and the
-//! totals add up.
+//! Attribution of rewards to decisions: each reward has a documented result, whenever and however
+//! it arrives, and the totals add up.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -206,8 +206,8 @@ fn slots_without_a_reward_get_the_default_once_and_a_true_one_replaces_it() {
     assert_eq!(off["default_reward"], Value::Null);
 }
 
-/// Ids that the node generates are reserved: no client can take the id of a future default reward, for itself or for
-/// another user, on any route.
+/// Ids that the node generates are reserved: no client can take the id of a future default reward,
+/// for itself or for another user, on any route.
 #[test]
 fn ids_reserved_for_the_node_are_refused_from_clients_and_default_rewards_continue() {
     let dir = tempfile::tempdir().unwrap();

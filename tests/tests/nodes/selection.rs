@@ -1,4 +1,5 @@
-//! Selections among models: which model answers, how weights are learnt, and states that equal the log bit for bit.
+//! Selections among models: which model answers, how weights are learnt, and states that equal the
+//! log bit for bit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -63,7 +64,8 @@ fn weights(selection: &ModelClient, query: &str) -> BTreeMap<String, f64> {
     arms.iter().map(|arm| (arm["arm"].as_str().unwrap().to_owned(), arm["weight"].as_f64().unwrap())).collect()
 }
 
-/// Ranks, and sends a reward with this label for the first slot. Returns the arm and the observation.
+/// Ranks, and sends a reward with this label for the first slot. Returns the arm and the
+/// observation.
 fn rank_and_reward(
     selection: &ModelClient,
     user: &str,
@@ -93,7 +95,8 @@ struct Rewarded {
     label: f32,
 }
 
-/// Checks the report of a state without a half-life against the rewards that were sent and not retracted.
+/// Checks the report of a state without a half-life against the rewards that were sent and not
+/// retracted.
 fn assert_sums(selection: &ModelClient, sent: &[Rewarded]) {
     let report = selection.get("selection").expect(200);
     for arm in report["arms"].as_array().unwrap() {
@@ -106,7 +109,8 @@ fn assert_sums(selection: &ModelClient, sent: &[Rewarded]) {
     }
 }
 
-/// After a kill, a correction, a retraction and an erasure, the states equal those computed from the log.
+/// After a kill, a correction, a retraction and an erasure, the states equal those computed from
+/// the log.
 #[test]
 fn states_are_views_of_the_log_bit_for_bit() {
     let (dir, node) = node();
@@ -168,7 +172,8 @@ fn states_are_views_of_the_log_bit_for_bit() {
     assert_ne!(hash(&node.model("by-segment"), "?segment=tablet"), hash(&node.model("by-segment"), "?segment=phone"));
 }
 
-/// One arm earns higher rewards: it is served most often, while the others keep a positive probability.
+/// One arm earns higher rewards: it is served most often, while the others keep a positive
+/// probability.
 #[test]
 fn the_arm_with_higher_rewards_is_served_more_often() {
     let (_dir, node) = node();

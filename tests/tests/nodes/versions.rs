@@ -78,7 +78,8 @@ fn versions_are_compared_pinned_and_pruned_unless_needed() {
     assert!(moved(&same, "kendall_tau") > 0.99, "{same}");
     assert_eq!(films.get("versions/2/diff/9").status, 404);
 
-    // Pruning keeps the pinned version, the active one, its rollback target, and the two newest of the others.
+    // Pruning keeps the pinned version, the active one, its rollback target, and the two newest of
+    // the others.
     assert_eq!(films.post("versions/1/pin", &json!({})).expect(200)["pinned"], true);
     for _ in 0..4 {
         assert_eq!(retrain(&client, &films)["state"], "succeeded");

@@ -1,4 +1,5 @@
-//! Pages of other sites, in a browser on a machine that can reach the node, cannot observe, train or read anything.
+//! Pages of other sites, in a browser on a machine that can reach the node, cannot observe, train
+//! or read anything.
 
 use celeris_tests::fixtures::{config_file, create_model};
 use celeris_tests::{Node, Raw, RawReply};

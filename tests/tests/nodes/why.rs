@@ -1,4 +1,5 @@
-//! Explanations: the contributions of observations sum to the score, and follow amendments of the history.
+//! Explanations: the contributions of observations sum to the score, and follow amendments of the
+//! history.
 
 use celeris_tests::fixtures::{DIM, ITEMS, any_item, any_label, create_model, features};
 use celeris_tests::{ModelClient, Node};

@@ -17,7 +17,8 @@ use tempfile::TempDir;
 
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// Maximum wait for a condition on a page. Far longer than needed, so that it also suffices on a busy machine.
+/// Maximum wait for a condition on a page. Far longer than needed, so that it also suffices on a
+/// busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const WAIT_STEP: Duration = Duration::from_millis(20);
 

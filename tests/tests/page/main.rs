@@ -20,8 +20,8 @@ use browser::{Screen, browse, evaluate, missing_programs, wait_until};
 /// Environment variable with the path of the screenshot; without it, none is taken.
 const SCREENSHOT: &str = "CELERIS_SCREENSHOT";
 
-/// Rounds of one liked and one disliked title. The error is that of the last ten ratings, so it no longer includes the
-/// first rounds.
+/// Rounds of one liked and one disliked title. The error is that of the last ten ratings, so it no
+/// longer includes the first rounds.
 const ROUNDS: usize = 8;
 
 /// The chip that removes the genre filter.
@@ -201,7 +201,8 @@ async fn exploration_is_shown_with_its_mean_reward() -> Result<()> {
         wait_until(page, &format!("{} === '1'", fact("Rewards"))).await?;
         wait_until(page, &format!("{} === '4.000'", fact("Mean reward"))).await?;
 
-        // Another client ranks uniformly and refers to an unknown decision. The page is not reloaded.
+        // Another client ranks uniformly and refers to an unknown decision. The page is not
+        // reloaded.
         let model = demo.model(&text(page, "#model-name").await?);
         let uniform = json!({"name": "epsilon_greedy", "epsilon": 1});
         let items: Vec<String> = (1..=200).map(|item| item.to_string()).collect();

@@ -1,4 +1,5 @@
-//! A command with invalid arguments or files exits with code 2 and names the wrong file, line, field or key.
+//! A command with invalid arguments or files exits with code 2 and names the wrong file, line,
+//! field or key.
 
 use std::fs;
 use std::path::{Path, PathBuf};

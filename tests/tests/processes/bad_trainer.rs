@@ -1,4 +1,5 @@
-//! A failing trainer fails its job and nothing else: the job reports the reason, and serving continues.
+//! A failing trainer fails its job and nothing else: the job reports the reason, and serving
+//! continues.
 
 use std::fs;
 use std::path::Path;
@@ -217,7 +218,8 @@ fn wrong_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             json!({"seconds": 8, "heartbeat_seconds": 4}),
         ),
-        // `tail` buffers a line that does not end: one process, which grows faster than the limits are polled.
+        // `tail` buffers a line that does not end: one process, which grows faster than the limits
+        // are polled.
         limited(
             case("fills", trainers.script("fills", "tail /dev/zero"), &["trainer.limits.memory"]),
             json!({"memory": 256_u64 << 20}),
@@ -303,7 +305,8 @@ fn greedy_programs(trainers: &Trainers) -> Vec<Case> {
             ),
             json!({"disk": 16 << 20}),
         ),
-        // A trainer ends with its supervisor; the node then stops the trainer's child processes in all sessions.
+        // A trainer ends with its supervisor; the node then stops the trainer's child processes in
+        // all sessions.
         case(
             "orphans",
             trainers.script(
@@ -477,8 +480,8 @@ fn no_client_input_reaches_a_command_line() {
     assert!(!touched.exists());
 }
 
-/// A trigger whose trainer is no longer configured starts one job that fails with this reason, and then observes its
-/// cool-down.
+/// A trigger whose trainer is no longer configured starts one job that fails with this reason, and
+/// then observes its cool-down.
 #[test]
 fn a_trigger_whose_trainer_is_gone_fails_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -501,7 +504,8 @@ fn a_trigger_whose_trainer_is_gone_fails_once() {
     client.model("films").patch("", &json!({"triggers": triggers})).expect(200);
     let failed = eventually("the job to fail", || events("films", "training_failed").first().cloned());
     assert!(failed["why"].as_str().unwrap().contains("[training.trainers]"), "{failed}");
-    // Triggers of all models are checked in one pass: once another has fired twice, this one has been checked.
+    // Triggers of all models are checked in one pass: once another has fired twice, this one has
+    // been checked.
     let triggers = json!({"volume": {"observations": 1}, "cool_down": 0});
     client.model("others").patch("", &json!({"triggers": triggers, "gate": {"force": true}})).expect(200);
     for trained in 1..=2 {

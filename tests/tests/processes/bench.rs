@@ -18,7 +18,8 @@ fn rows(bench: &str) -> Vec<(String, Value)> {
     rows.iter().map(|row| (row["case"].as_str().unwrap().to_owned(), row.clone())).collect()
 }
 
-/// Checks that the cases are present, that no figure is negative, and that each ratio is `ours / baseline`.
+/// Checks that the cases are present, that no figure is negative, and that each ratio is `ours /
+/// baseline`.
 #[track_caller]
 fn assert_cases(bench: &str, cases: &[&str]) {
     let rows = rows(bench);
@@ -145,7 +146,8 @@ fn estimated_sizes_grow_with_users_and_dimension() {
         estimate["memory"]["all_users"].as_f64().unwrap()
     };
     let (small, more_users, larger) = (memory("1000", "16"), memory("2000", "16"), memory("1000", "32"));
-    // The samples are almost the same: twice the users take twice the bytes, except for rounding to whole entries.
+    // The samples are almost the same: twice the users take twice the bytes, except for rounding to
+    // whole entries.
     assert!((more_users / small - 2.0).abs() < 0.1, "{small} {more_users}");
     assert!(larger > 1.5 * small, "{small} {larger}");
     let refused = binary::run(["estimate-size", "--users", "0", "--dim", "16", "--history", "20"]);

@@ -1,5 +1,6 @@
-//! A node refuses a corrupt data directory and reports what to do; only the torn end of the last write, which a crash
-//! leaves, is truncated. Data that startup does not read is verified while the node serves.
+//! A node refuses a corrupt data directory and reports what to do; only the torn end of the last
+//! write, which a crash leaves, is truncated. Data that startup does not read is verified while the
+//! node serves.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +31,8 @@ fn assert_refused(finished: &Finished, words: &[&str]) {
     }
 }
 
-/// The data directory of a killed node with [`OBSERVATIONS`] of one user; the last one is the last record of the log.
+/// The data directory of a killed node with [`OBSERVATIONS`] of one user; the last one is the last
+/// record of the log.
 fn crashed() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeProcess::serve(dir.path());

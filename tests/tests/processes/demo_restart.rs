@@ -1,5 +1,5 @@
-//! The demo is prepared once: a complete one is served again unchanged, and an interrupted one is prepared to
-//! completion.
+//! The demo is prepared once: a complete one is served again unchanged, and an interrupted one is
+//! prepared to completion.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Versions with out-of-range numbers, from a trainer or from the import folder, are refused with the reason, and the
-//! node keeps serving and restarts normally. A version that is within all bounds but wrong is rolled back by the
-//! shortest guard.
+//! Versions with out-of-range numbers, from a trainer or from the import folder, are refused with
+//! the reason, and the node keeps serving and restarts normally. A version that is within all
+//! bounds but wrong is rolled back by the shortest guard.
 
 use std::fs;
 use std::path::Path;
@@ -88,8 +88,8 @@ fn with_extreme_offset(version: &Path) {
     change_offsets(version, |row, offset| if row == 0 { -3e38 } else { offset });
 }
 
-/// Replaces the binary by a script whose `train` command delivers this version directory. All other commands are passed
-/// to the real binary.
+/// Replaces the binary by a script whose `train` command delivers this version directory. All other
+/// commands are passed to the real binary.
 fn hand_in(installed: &Path, version: &Path) {
     let script = format!(
         r#"#!/bin/sh
@@ -255,7 +255,8 @@ fn a_model_whose_version_is_damaged_is_listed_with_the_reason_and_the_others_ser
     assert_eq!(client.get("/metrics").status, 200);
     node.kill_hard();
 
-    // Once the file is restored, the model serves normally, including the observations made in the meantime.
+    // Once the file is restored, the model serves normally, including the observations made in the
+    // meantime.
     fs::write(&prior, &whole).unwrap();
     let node = self::node(dir.path());
     let client = node.client();

@@ -1,4 +1,5 @@
-//! SIGTERM: requests under way are answered, the node exits with code 0, and everything acknowledged is stored.
+//! SIGTERM: requests under way are answered, the node exits with code 0, and everything
+//! acknowledged is stored.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -61,8 +62,8 @@ fn everything_acknowledged_is_stored_after_a_stop_under_load() {
     }
 }
 
-/// The node has processed the first half of the request when it is asked to stop, and receives the second half only
-/// afterwards.
+/// The node has processed the first half of the request when it is asked to stop, and receives the
+/// second half only afterwards.
 #[test]
 fn a_request_under_way_is_answered_in_full() {
     const LINES: usize = 20;
@@ -105,7 +106,8 @@ fn an_idle_node_stops_immediately_despite_open_connections() {
     let node = NodeProcess::serve(dir.path());
     let client = node.client();
     assert_eq!(client.get("/healthz").status, 200);
-    // An idle connection is not a request under way, and must not delay the exit until the drain timeout.
+    // An idle connection is not a request under way, and must not delay the exit until the drain
+    // timeout.
     let _silent = TcpStream::connect(client.address()).unwrap();
     let exit = node.terminate();
     assert_eq!(exit.code, Some(0), "{}", exit.stderr);

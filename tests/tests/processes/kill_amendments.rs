@@ -1,5 +1,6 @@
-//! SIGKILL while clients observe, correct, retract and erase, and models are deleted and created again: the remaining
-//! state is bit-identical to that of a store that received only the acknowledged events.
+//! SIGKILL while clients observe, correct, retract and erase, and models are deleted and created
+//! again: the remaining state is bit-identical to that of a store that received only the
+//! acknowledged events.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,7 +26,8 @@ const ROUNDS_VARIABLE: &str = "CELERIS_KILL_ROUNDS";
 /// Rounds per data directory and reference store.
 const ROUNDS_A_DIRECTORY: usize = 10;
 
-/// Each client writes to its own users, one event after another, so that at most one event per user is unacknowledged.
+/// Each client writes to its own users, one event after another, so that at most one event per user
+/// is unacknowledged.
 const CLIENTS: usize = 6;
 const USERS_A_CLIENT: usize = 3;
 
@@ -99,7 +101,8 @@ enum News {
     Unknown(String, Change),
 }
 
-/// The data directory of a node that is killed, and a reference node that receives the acknowledged events.
+/// The data directory of a node that is killed, and a reference node that receives the acknowledged
+/// events.
 struct Harness {
     dir: tempfile::TempDir,
     users: BTreeMap<String, User>,
@@ -133,8 +136,8 @@ impl Harness {
         Self { dir, users, reference, _reference_dir: reference_dir }
     }
 
-    /// Lets clients write until the node has acknowledged `kill_after` events, and kills it. Returns the changes
-    /// without a response, by user.
+    /// Lets clients write until the node has acknowledged `kill_after` events, and kills it.
+    /// Returns the changes without a response, by user.
     fn write_until_killed(&mut self, round: usize, kill_after: usize) -> BTreeMap<String, Change> {
         let node = NodeProcess::serve(self.dir.path());
         let (sender, news) = mpsc::channel();
@@ -245,7 +248,8 @@ fn recreate_until_refused(client: &Client, seed: u64) {
         ];
         for (method, path, body) in calls {
             match client.try_send(method, &path, "application/json", &body) {
-                // The model may already exist or be deleted, depending on where the last round stopped.
+                // The model may already exist or be deleted, depending on where the last round
+                // stopped.
                 Ok(reply) => assert!(reply.status < 500, "{method} {path}: {} {}", reply.status, reply.text),
                 Err(_killed) => return,
             }

@@ -1,5 +1,5 @@
-//! SIGKILL in each step of a retraining, a version switch and a pruning: afterwards a complete version serves, no
-//! incomplete version is visible, and leftover files are removed.
+//! SIGKILL in each step of a retraining, a version switch and a pruning: afterwards a complete
+//! version serves, no incomplete version is visible, and leftover files are removed.
 
 use std::collections::BTreeSet;
 use std::fs;

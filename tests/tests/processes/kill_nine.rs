@@ -18,10 +18,12 @@ const KILLS_AFTER: [Range<usize>; 3] = [20..120, 150..400, 300..600];
 /// Number of kills, unless [`ROUNDS_VARIABLE`] is set.
 const ROUNDS: usize = 3;
 
-/// For long manual runs: `CELERIS_KILL_ROUNDS=200 cargo test --release --workspace --test processes kill_nine -- --nocapture`.
+/// For long manual runs: `CELERIS_KILL_ROUNDS=200 cargo test --release --workspace --test processes
+/// kill_nine -- --nocapture`.
 const ROUNDS_VARIABLE: &str = "CELERIS_KILL_ROUNDS";
 
-/// Rounds per data directory. Every round reads everything back, so long runs use several directories.
+/// Rounds per data directory. Every round reads everything back, so long runs use several
+/// directories.
 const ROUNDS_A_DIRECTORY: usize = 10;
 
 /// How a client sends its observations.
@@ -109,7 +111,8 @@ fn kill_repeatedly(rounds: Range<usize>, random: &mut ChaCha8Rng, recoveries: &m
     assert_there_once(&node.model("films"), &ledger);
 }
 
-/// Observes from all clients until the node has acknowledged `kill_after` observations, kills it, and updates `ledger`.
+/// Observes from all clients until the node has acknowledged `kill_after` observations, kills it,
+/// and updates `ledger`.
 fn observe_until_killed(node: NodeProcess, round: usize, kill_after: usize, ledger: &mut Ledger) {
     let (sender, news) = mpsc::channel();
     let clients: Vec<_> = CLIENTS
@@ -153,7 +156,8 @@ fn observe_until_refused(films: &ModelClient, round: usize, client: usize, style
     for count in 0.. {
         let observations: Vec<Value> = (0..if style == Style::Lines { LINES } else { 1 })
             .map(|line| {
-                // Clients write to a shared user, so that acknowledgements race, and to their own users.
+                // Clients write to a shared user, so that acknowledgements race, and to their own
+                // users.
                 let user = match random.random_range(0..4) {
                     0 => "everybody".to_owned(),
                     own => format!("user-{client}-{own}"),
@@ -227,8 +231,8 @@ fn assert_there_once(films: &ModelClient, ledger: &Ledger) {
     assert!(unnamed <= ledger.unanswered_unnamed, "{unnamed} observations are there that nobody sent");
 }
 
-/// Sends every observation with a client's id again: an acknowledged one is a duplicate with its first result, and an
-/// unanswered one is stored afterwards, whether or not it was stored before.
+/// Sends every observation with a client's id again: an acknowledged one is a duplicate with its
+/// first result, and an unanswered one is stored afterwards, whether or not it was stored before.
 fn send_again(films: &ModelClient, ledger: &mut Ledger) {
     // A client cannot send ids that the node has generated.
     let named = |one: &&Acknowledged| one.sent["observation_id"].is_string();

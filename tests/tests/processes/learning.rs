@@ -1,5 +1,5 @@
-//! The demo learns the taste of a new user from three ratings: on the synthetic data set, and on MovieLens if it is
-//! present beside the repository.
+//! The demo learns the taste of a new user from three ratings: on the synthetic data set, and on
+//! MovieLens if it is present beside the repository.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! The binaries `celeris` and `celeris-bench` as processes: commands, and nodes that are killed, limited, stopped by
-//! signals, or served by a replaced binary, whose files are damaged, or whose output and metrics are read.
+//! The binaries `celeris` and `celeris-bench` as processes: commands, and nodes that are killed,
+//! limited, stopped by signals, or served by a replaced binary, whose files are damaged, or whose
+//! output and metrics are read.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod bad_command;

@@ -1,4 +1,5 @@
-//! The metrics of a node: what they count, and that the number of series is bounded by the number of routes and models.
+//! The metrics of a node: what they count, and that the number of series is bounded by the number
+//! of routes and models.
 
 use celeris_tests::fixtures::create_model;
 use celeris_tests::{NodeProcess, Raw};

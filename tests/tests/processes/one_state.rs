@@ -15,8 +15,8 @@ fn any_observation(user: &str, random: &mut ChaCha8Rng) -> Value {
     json!({"user": user, "item": item, "label": any_label(random), "weight": weight})
 }
 
-/// By the end, live states have gone through several solves and many single updates; a restart rebuilds them from the
-/// log alone.
+/// By the end, live states have gone through several solves and many single updates; a restart
+/// rebuilds them from the log alone.
 #[test]
 fn rebuilt_weights_equal_live_ones_bit_for_bit() {
     let dir = tempfile::tempdir().unwrap();
@@ -40,8 +40,8 @@ fn rebuilt_weights_equal_live_ones_bit_for_bit() {
 
     let node = NodeProcess::serve(dir.path());
     assert_eq!(all_weights(&node), live);
-    // A rebuilt state is updated like a live one: after one more observation, it equals the state after another
-    // restart.
+    // A rebuilt state is updated like a live one: after one more observation, it equals the state
+    // after another restart.
     for user in users.keys() {
         node.model("films").observe(&any_observation(user, &mut random));
     }
@@ -53,8 +53,8 @@ fn rebuilt_weights_equal_live_ones_bit_for_bit() {
     assert_eq!(all_weights(&node), advanced);
 }
 
-/// The same observations go to a node that keeps every state in memory and to one that keeps almost none, where most
-/// observations are of an evicted user.
+/// The same observations go to a node that keeps every state in memory and to one that keeps almost
+/// none, where most observations are of an evicted user.
 #[test]
 fn evicted_weights_equal_live_ones_bit_for_bit() {
     const USERS: usize = 100;

@@ -62,7 +62,8 @@ fn estimates_on_the_open_bandit_sample_equal_those_of_obp() {
             }
         }
     }
-    // The refused estimates are of the policy that always shows one item, on a log that hardly ever shows it.
+    // The refused estimates are of the policy that always shows one item, on a log that hardly ever
+    // shows it.
     assert!(compared >= 9, "{compared} of 14");
 }
 
@@ -82,8 +83,8 @@ fn the_click_rate_of_one_policy_is_estimated_from_the_log_of_the_other() {
     }
 }
 
-/// Writes a log of 3,000 impressions at two positions by a policy that prefers the first items, with clicks that prefer
-/// the last.
+/// Writes a log of 3,000 impressions at two positions by a policy that prefers the first items,
+/// with clicks that prefer the last.
 fn write_log(folder: &Path) {
     let mut random = ChaCha8Rng::seed_from_u64(33);
     let likely = [0.4, 0.3, 0.2, 0.1];
@@ -107,7 +108,8 @@ fn write_log(folder: &Path) {
 fn every_policy_can_be_evaluated_and_estimates_match_the_truth() {
     let dir = tempfile::tempdir().unwrap();
     write_log(dir.path());
-    // Click probability of item `i`: `0.1 * (i + 1)` at the first position, half of that at the second.
+    // Click probability of item `i`: `0.1 * (i + 1)` at the first position, half of that at the
+    // second.
     let truth = |likely: [f64; 4]| -> f64 {
         0.75 * likely.iter().enumerate().map(|(item, likely)| likely * 0.1 * (item + 1) as f64).sum::<f64>()
     };

@@ -1,5 +1,5 @@
-//! A failed write to disk: nothing more is acknowledged, durable data can still be read, and a restart on a working
-//! disk has everything that was acknowledged.
+//! A failed write to disk: nothing more is acknowledged, durable data can still be read, and a
+//! restart on a working disk has everything that was acknowledged.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A trainer that learns inverted labels: the gate refuses its version; if the gate is forced open, the guard rolls the
-//! version back.
+//! A trainer that learns inverted labels: the gate refuses its version; if the gate is forced open,
+//! the guard rolls the version back.
 
 use std::fs;
 use std::path::Path;
@@ -48,8 +48,8 @@ fn events(model: &ModelClient) -> Vec<(String, String)> {
     events.iter().map(|event| (text(event, "kind"), text(event, "by"))).collect()
 }
 
-/// Replaces the binary by a script whose `train` command delivers a version of model `source` as one of the model of
-/// the job. All other commands are passed to the real binary.
+/// Replaces the binary by a script whose `train` command delivers a version of model `source` as
+/// one of the model of the job. All other commands are passed to the real binary.
 fn poison(installed: &Path, source_version: &Path, source: &str) {
     let script = format!(
         r#"#!/bin/sh

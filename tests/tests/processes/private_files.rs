@@ -8,8 +8,8 @@ use celeris_tests::fixtures::{config_file, write_dataset};
 use celeris_tests::{ProcessOptions, binary, eventually, sealed};
 use serde_json::json;
 
-/// Adds every path from `path` down that others than its owner may read, write or enter to `open`, and returns the
-/// number of all paths.
+/// Adds every path from `path` down that others than its owner may read, write or enter to `open`,
+/// and returns the number of all paths.
 fn open_to_others(path: &Path, open: &mut Vec<String>) -> usize {
     // Files may be removed concurrently.
     let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };

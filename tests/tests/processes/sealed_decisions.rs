@@ -1,4 +1,5 @@
-//! Decisions are sealed as Parquet while the node runs: complete, and without those of erased users.
+//! Decisions are sealed as Parquet while the node runs: complete, and without those of erased
+//! users.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,7 +15,8 @@ use serde_json::{Value, json};
 const USERS: usize = 4;
 const EACH: usize = 6;
 
-/// A sealed decision: its user, number of candidates, number of recorded candidates, and shown items.
+/// A sealed decision: its user, number of candidates, number of recorded candidates, and shown
+/// items.
 #[derive(Debug, PartialEq)]
 struct Row {
     user: String,

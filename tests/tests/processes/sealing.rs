@@ -1,4 +1,5 @@
-//! Sealed segments equal the log: after kills at any time, merges and repairs, and for every kind of reader.
+//! Sealed segments equal the log: after kills at any time, merges and repairs, and for every kind
+//! of reader.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,8 +37,8 @@ fn lines(random: &mut ChaCha8Rng, count: usize) -> String {
         .collect()
 }
 
-/// The records of all users as the node returns them, by partition and sequence; the partition is read from the
-/// observation id that the node generated, `~partition-sequence`.
+/// The records of all users as the node returns them, by partition and sequence; the partition is
+/// read from the observation id that the node generated, `~partition-sequence`.
 fn logged_rows(films: &ModelClient) -> SealedRows {
     let mut rows = SealedRows::new();
     for user in (0..USERS).map(|user| format!("user-{user}")) {

@@ -40,8 +40,8 @@ fn amend(films: &ModelClient) {
     }
 }
 
-/// Whether the rows are those after the amendments: 12 users with 25 observations each, without one user and one
-/// observation.
+/// Whether the rows are those after the amendments: 12 users with 25 observations each, without one
+/// user and one observation.
 fn is_amended(rows: &SealedRows) -> bool {
     let of = |id: &str| rows.values().find(|row| row.observation_id == id);
     rows.len() == (USERS - 1) * EACH - 1

@@ -1,5 +1,5 @@
-//! Versions are switched and rolled back under a constant load: no request fails, no observation is lost or counted
-//! twice, and caches stay warm.
+//! Versions are switched and rolled back under a constant load: no request fails, no observation is
+//! lost or counted twice, and caches stay warm.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-/// Items added after the training, with given features, which are looked up through the feature cache.
+/// Items added after the training, with given features, which are looked up through the feature
+/// cache.
 const LATER: usize = 400;
 
 const USERS: usize = 40;

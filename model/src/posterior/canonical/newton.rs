@@ -8,23 +8,26 @@ use crate::posterior::canonical::{Block, GramSums, NOT_DEFINITE};
 use crate::posterior::prior::Prior;
 use crate::posterior::user_model::History;
 
-/// Near the mode, Newton's method doubles the correct digits with every step; far from it, a damped step still makes
-/// progress. Without convergence after this many steps the last point is used: it is still a function of the history
-/// alone.
+/// Near the mode, Newton's method doubles the correct digits with every step; far from it, a damped
+/// step still makes progress. Without convergence after this many steps the last point is used: it
+/// is still a function of the history alone.
 const STEPS_MAX: usize = 64;
 
 /// Maximum number of halvings of a step that lowers the log posterior.
 const HALVINGS_MAX: usize = 30;
 
-/// The largest last step, relative to the weights: the remaining error is its square, below the rounding of `f64`.
+/// The largest last step, relative to the weights: the remaining error is its square, below the
+/// rounding of `f64`.
 const TOLERANCE: f64 = 1e-8;
 
-/// Adds the block to `sums`, each example approximated around the mode of the posterior given the prior, `sums` and the
-/// block. [`GramSums::solve`] of the result returns the same mode. Returns the point of the approximation, `w - w0`.
+/// Adds the block to `sums`, each example approximated around the mode of the posterior given the
+/// prior, `sums` and the block. [`GramSums::solve`] of the result returns the same mode. Returns
+/// the point of the approximation, `w - w0`.
 ///
-/// Iteratively reweighted least squares, that is Newton's method: solve for the weights, take curvature and slope of
-/// every example at them, repeat (Bishop, "Pattern Recognition and Machine Learning", 2006, sections 4.3.3 and 4.5.1).
-/// The log posterior is concave; a step that would lower it is halved.
+/// Iteratively reweighted least squares, that is Newton's method: solve for the weights, take
+/// curvature and slope of every example at them, repeat (Bishop, "Pattern Recognition and Machine
+/// Learning", 2006, sections 4.3.3 and 4.5.1). The log posterior is concave; a step that would
+/// lower it is halved.
 pub(super) fn add_around_mode<H: History + ?Sized>(
     block: &Block<'_, H>,
     sums: &mut GramSums,

@@ -45,25 +45,26 @@ pub(crate) enum Amendment {
 pub(crate) struct UserState {
     /// Count of the user's log events.
     pub(crate) epoch: UserEpoch,
-    /// Epoch of the last known correction, retraction or erasure. Snapshots with an earlier value are not used.
+    /// Epoch of the last known correction, retraction or erasure. Snapshots with an earlier value
+    /// are not used.
     amended: UserEpoch,
     /// Number of observations before `events`: they are in the log, and in the sums of the states.
     before: u64,
     events: Vec<Event>,
     /// Heap bytes of the long ids in `events`; an upper bound, since items of a table share theirs.
     item_bytes: usize,
-    /// Ticket of the latest write that this depends on: the last event, or the features that states have frozen. `None`
-    /// if everything was read from disk.
+    /// Ticket of the latest write that this depends on: the last event, or the features that states
+    /// have frozen. `None` if everything was read from disk.
     pub(crate) pending: Option<Ticket>,
-    /// At most [`STATES_A_MODEL`] of each model. Events advance only the states of active versions; others catch up on
-    /// access.
+    /// At most [`STATES_A_MODEL`] of each model. Events advance only the states of active versions;
+    /// others catch up on access.
     states: Vec<HeldState>,
     /// When items were last taken; built once a state under implicit loss needs it.
     takings: Option<Box<UserTakings>>,
 }
 
-/// States held for each model: that of the active version, and that of the version about to serve, previously active,
-/// or compared with it.
+/// States held for each model: that of the active version, and that of the version about to serve,
+/// previously active, or compared with it.
 const STATES_A_MODEL: usize = 2;
 
 /// A user's state under one version of a model.
@@ -127,8 +128,9 @@ impl<'a> Sources<'a> {
         self.frozen.set(self.frozen.get().max(position));
     }
 
-    /// The user's snapshot under this version, if it was made at or after the event `amended`, the last amendment. An
-    /// earlier one belongs to another history, even while the amendment that deletes it is still in the log's queue.
+    /// The user's snapshot under this version, if it was made at or after the event `amended`, the
+    /// last amendment. An earlier one belongs to another history, even while the amendment that
+    /// deletes it is still in the log's queue.
     fn snapshot(&self, version: &ServingVersion, amended: UserEpoch) -> Result<Option<Snapshot>, PredictorError> {
         let found = self.storage.histories().snapshot(&self.key.stream, version.model_id, &self.key.user)?;
         let fits = |snapshot: &Snapshot| {
@@ -137,7 +139,8 @@ impl<'a> Sources<'a> {
         Ok(found.filter(fits))
     }
 
-    /// Stores the sums of a state, which end with the observation of this epoch, for the next build.
+    /// Stores the sums of a state, which end with the observation of this epoch, for the next
+    /// build.
     fn keep_snapshot(&self, version: &ServingVersion, sums: GramSums, epoch: UserEpoch, amended: UserEpoch) {
         let snapshot = Snapshot { version: version.id, rule: version.rule, epoch, amended, sums };
         let kept =
@@ -153,8 +156,8 @@ impl UserEntry {
         Arc::new(Self { state: Mutex::new(None), bytes: AtomicUsize::new(size_of::<Self>()), changed: Notify::new() })
     }
 
-    /// Locks the user. If the history is not in memory, reads the part that a state of `version` needs from the log,
-    /// sharing item ids with the version's table.
+    /// Locks the user. If the history is not in memory, reads the part that a state of `version`
+    /// needs from the log, sharing item ids with the version's table.
     pub(crate) fn lock(
         &self,
         sources: &Sources<'_>,
@@ -167,7 +170,8 @@ impl UserEntry {
         Ok(LockedUser { guard, entry: self })
     }
 
-    /// Whether a request needs neither disk nor a rebuild, so that it can stay on the async threads.
+    /// Whether a request needs neither disk nor a rebuild, so that it can stay on the async
+    /// threads.
     pub(crate) fn is_warm(&self, version: &ServingVersion) -> bool {
         let Some(guard) = self.state.try_lock() else { return false };
         guard.as_ref().is_some_and(|state| state.observations() == 0 || state.held(version).is_some())
@@ -181,7 +185,8 @@ impl UserEntry {
         Some(UserStatus { epoch: state.epoch, cold: state.observations() == 0, pending })
     }
 
-    /// Whether observations of the user are in memory; true if the user is locked, since this does not wait.
+    /// Whether observations of the user are in memory; true if the user is locked, since this does
+    /// not wait.
     pub(crate) fn has_learnt(&self) -> bool {
         self.state.try_lock().is_none_or(|guard| guard.as_ref().is_some_and(|state| state.observations() > 0))
     }
@@ -265,7 +270,8 @@ impl UserState {
         Ok(Self { epoch, amended, before, events, item_bytes, pending: None, states: Vec::new(), takings: None })
     }
 
-    /// The events after the snapshot under `version`, and the number of observations that the snapshot covers.
+    /// The events after the snapshot under `version`, and the number of observations that the
+    /// snapshot covers.
     fn read(sources: &Sources<'_>, version: &ServingVersion) -> Result<(u64, Events), PredictorError> {
         let Sources { storage, key, .. } = sources;
         if let Some(snapshot) = sources.snapshot(version, UserEpoch(0))? {
@@ -289,7 +295,8 @@ impl UserState {
         Ok(())
     }
 
-    /// All observations of the user, in order. Events before those in memory are read from disk and not kept.
+    /// All observations of the user, in order. Events before those in memory are read from disk and
+    /// not kept.
     pub(crate) fn past(&self, sources: &Sources<'_>, version: &ServingVersion) -> Result<Vec<Event>, PredictorError> {
         let mut past: Vec<Event> = self.earlier(sources)?.into_iter().map(|event| interned(event, version)).collect();
         past.extend_from_slice(&self.events);
@@ -338,8 +345,8 @@ impl UserState {
         }
     }
 
-    /// Drops events covered by the sums of every state, once there is a checkpoint's worth of them. They must be
-    /// durable: if they are needed again, they are read from the log.
+    /// Drops events covered by the sums of every state, once there is a checkpoint's worth of them.
+    /// They must be durable: if they are needed again, they are read from the log.
     fn drop_summed(&mut self) {
         let summed = self.states.iter().map(|held| held.state.history_from()).min().unwrap_or(0);
         if summed < self.before + CHECKPOINT_EVERY {
@@ -463,8 +470,8 @@ impl UserState {
         usize::try_from(index - self.before).expect("an index into memory")
     }
 
-    /// Advances a state to the first `end` events. The events that it reads are in memory: events stay as long as the
-    /// sums of any held state lack them.
+    /// Advances a state to the first `end` events. The events that it reads are in memory: events
+    /// stay as long as the sums of any held state lack them.
     fn caught_up(
         &self,
         mut state: Arc<UserModel>,
@@ -504,9 +511,9 @@ impl UserState {
 
     /// Adds an appended event, and advances the states of `learners` by it.
     ///
-    /// A state that cannot be advanced is dropped and rebuilt from the history on the next access: the log, not the
-    /// state, is authoritative. States of models that no longer learn from the stream are dropped too: they would keep
-    /// the events that they lack in memory.
+    /// A state that cannot be advanced is dropped and rebuilt from the history on the next access:
+    /// the log, not the state, is authoritative. States of models that no longer learn from the
+    /// stream are dropped too: they would keep the events that they lack in memory.
     pub(crate) fn advance(&mut self, event: Event, ticket: Ticket, learners: Vec<Learner<'_>>, sources: &Sources<'_>) {
         self.notice_durable();
         self.epoch = self.epoch.next();
@@ -522,7 +529,8 @@ impl UserState {
     fn advance_one(&mut self, learner: Learner<'_>, sources: &Sources<'_>) -> Result<(), PredictorError> {
         let Learner { version, newest: resolved } = learner;
         let newest = self.observations() - 1;
-        // The held copy is taken out, so that without a concurrent reader the state is advanced in place.
+        // The held copy is taken out, so that without a concurrent reader the state is advanced in
+        // place.
         let mut model = match self.take(version) {
             Some(held) if held.state.observations() == newest => held.state,
             _ if newest == 0 => version.newcomer.clone(),

@@ -1,5 +1,5 @@
-//! States under versions that do not serve: prepared before a switch, kept for a rollback, or compared with the active
-//! one.
+//! States under versions that do not serve: prepared before a switch, kept for a rollback, or
+//! compared with the active one.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::{Event, HeldState, ResolvedEvents, Sources, Stretch, UserState};
 use crate::error::PredictorError;
 use crate::version::ServingVersion;
 
-/// Histories up to this length are copied and rebuilt outside the user's lock; longer ones are too expensive to copy.
-/// They are also completely in memory.
+/// Histories up to this length are copied and rebuilt outside the user's lock; longer ones are too
+/// expensive to copy. They are also completely in memory.
 const COPIED_EVENTS_MAX: u64 = 4096;
 
 /// Copy of the events that a state is built from.
@@ -56,8 +56,8 @@ impl UserState {
         }
     }
 
-    /// Keeps a state that was built outside the lock from these sources, unless the history was amended meanwhile. If
-    /// events were only added, the kept state lags behind.
+    /// Keeps a state that was built outside the lock from these sources, unless the history was
+    /// amended meanwhile. If events were only added, the kept state lags behind.
     pub(crate) fn put_prepared(
         &mut self,
         version: &ServingVersion,
@@ -76,8 +76,9 @@ impl UserState {
         self.states.retain(|held| held.model != model || kept.contains(&held.version));
     }
 
-    /// The label that `version` predicts for the event of this epoch from the events before it; the state then learns
-    /// from the event. `None` if the event is gone or the state has already learnt from it.
+    /// The label that `version` predicts for the event of this epoch from the events before it; the
+    /// state then learns from the event. `None` if the event is gone or the state has already
+    /// learnt from it.
     pub(crate) fn predict_event(
         &mut self,
         epoch: UserEpoch,

@@ -25,8 +25,8 @@ impl<'a> ResolvedEvents<'a> {
         Self::by(stretch, version, |event| sources.features.resolve(version, stream, &event.item))
     }
 
-    /// Resolves the events for a state that is about to learn from them under `version`, and freezes all their
-    /// features.
+    /// Resolves the events for a state that is about to learn from them under `version`, and
+    /// freezes all their features.
     pub(super) fn frozen(
         stretch: Stretch<'a>,
         version: &'a ServingVersion,

@@ -1,5 +1,6 @@
-//! When a user last took each item, for models with implicit loss ([`celeris_model::preference`]). A view of the
-//! history, built when such a model first learns from it; users without such a model pay nothing.
+//! When a user last took each item, for models with implicit loss ([`celeris_model::preference`]).
+//! A view of the history, built when such a model first learns from it; users without such a model
+//! pay nothing.
 
 use std::borrow::Cow;
 
@@ -91,8 +92,8 @@ impl UserTakings {
 }
 
 impl UserState {
-    /// Builds the takings if the loss of `version` needs them. Events that are no longer in memory are read from the
-    /// log; later events are added one at a time.
+    /// Builds the takings if the loss of `version` needs them. Events that are no longer in memory
+    /// are read from the log; later events are added one at a time.
     pub(super) fn know_takings(
         &mut self,
         version: &ServingVersion,
@@ -121,8 +122,8 @@ impl UserState {
         Ok(all)
     }
 
-    /// The events with index from `first` to `end`, exclusive, all of which are in memory. If `version` needs takings,
-    /// they have been built.
+    /// The events with index from `first` to `end`, exclusive, all of which are in memory. If
+    /// `version` needs takings, they have been built.
     pub(super) fn stretch<'a>(&'a self, first: u64, end: u64, version: &ServingVersion) -> Stretch<'a> {
         let places = self.place(first)..self.place(end);
         let known = self.takings.as_deref().filter(|_| asks(version));

@@ -7,7 +7,8 @@ use crate::search::best::Best;
 use crate::search::table::{Matrix, Table};
 use crate::{CandidateSet, Hit, Row};
 
-/// Scores computed before they are compared: few enough that the next rows are fetched from memory meanwhile.
+/// Scores computed before they are compared: few enough that the next rows are fetched from memory
+/// meanwhile.
 const BLOCK: usize = 128;
 
 /// Number of rows from which a scan is parallel; smaller scans take less than a few milliseconds.

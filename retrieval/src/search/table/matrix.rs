@@ -11,7 +11,8 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// `features` is row-major with `offsets.len()` rows of `dim` entries, the last of each row the constant 1.
+    /// `features` is row-major with `offsets.len()` rows of `dim` entries, the last of each row the
+    /// constant 1.
     ///
     /// # Panics
     /// If the shapes do not match.
@@ -50,7 +51,8 @@ impl<'a> Matrix<'a> {
         self.offsets[slot]
     }
 
-    /// `offset + weights·f` of the item in `slot`, with the same bits as from a user's state with these weights.
+    /// `offset + weights·f` of the item in `slot`, with the same bits as from a user's state with
+    /// these weights.
     #[must_use]
     pub fn score(&self, weights: &[f32], slot: usize) -> f32 {
         self.offsets[slot] + kernel::dot(weights, self.features(slot))

@@ -8,7 +8,8 @@ use super::{Matrix, Table};
 use crate::search::best::Best;
 use crate::{CandidateSet, Hit};
 
-/// Number of candidate rows up to which they are scored one by one without further planning: tens of microseconds.
+/// Number of candidate rows up to which they are scored one by one without further planning: tens
+/// of microseconds.
 const FEW: usize = 1024;
 
 /// Number of rows of a quantized scan that cost as much as scoring one row at a random address.
@@ -21,11 +22,11 @@ const PROBE_BLOCKS: usize = 64;
 const SHARED_BLOCKS: usize = 4096;
 
 impl Table {
-    /// The `k` best of the allowed items by `offset + weights·f`, best first, equal scores by row; fewer if there are
-    /// not as many.
+    /// The `k` best of the allowed items by `offset + weights·f`, best first, equal scores by row;
+    /// fewer if there are not as many.
     ///
-    /// The caller guarantees that `matrix` is the one that the table was built from, and that `weights` has its
-    /// dimension.
+    /// The caller guarantees that `matrix` is the one that the table was built from, and that
+    /// `weights` has its dimension.
     #[must_use]
     pub fn search(&self, matrix: Matrix<'_>, weights: &[f32], k: usize, allowed: &CandidateSet) -> Vec<Hit> {
         if allowed.count() <= FEW.max(k) {

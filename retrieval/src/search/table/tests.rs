@@ -12,7 +12,8 @@ use super::quantized_scan::{Pass, Query};
 use super::{Matrix, Table};
 use crate::{Best, CandidateSet, Hit, Row};
 
-/// A small table: offsets and features with the constant at the end, rows with gaps between them, and the allowed rows.
+/// A small table: offsets and features with the constant at the end, rows with gaps between them,
+/// and the allowed rows.
 #[derive(Debug, Clone)]
 struct World {
     dim: usize,
@@ -124,8 +125,8 @@ proptest! {
     }
 }
 
-/// A table large enough for the planner to use all methods: features in random directions, with lengths drawn from a
-/// gamma distribution or all equal.
+/// A table large enough for the planner to use all methods: features in random directions, with
+/// lengths drawn from a gamma distribution or all equal.
 fn large(count: usize, dim: usize, lengths: Option<Gamma<f32>>) -> World {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     let mut features: Vec<f32> = (0..count * dim).map(|_| StandardNormal.sample(&mut rng)).collect();

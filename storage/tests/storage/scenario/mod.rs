@@ -124,8 +124,8 @@ fn assert_parts(storage: &Storage, stream: &StreamName, user: &UserId, whole: &[
     }
 }
 
-/// Checks that the log, the history index, the watermark and the ids of records agree; missing records must have been
-/// removed.
+/// Checks that the log, the history index, the watermark and the ids of records agree; missing
+/// records must have been removed.
 pub fn assert_consistent(storage: &Storage, stream: &StreamName) {
     let log = log_of(storage, stream);
     let watermark = storage.log().watermark(stream);

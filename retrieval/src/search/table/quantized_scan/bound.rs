@@ -1,26 +1,27 @@
 //! An upper bound of a score, given the codes.
 //!
-//! Let `v` be the weights with a 1 for the offset, `m` the columns' means, `r = step * c + e` a row's residual with
-//! codes `c` and error `e`, and `v = t * q + d` the weights with entries `q` and error `d`, over the coded columns.
-//! Then
+//! Let `v` be the weights with a 1 for the offset, `m` the columns' means, `r = step * c + e` a
+//! row's residual with codes `c` and error `e`, and `v = t * q + d` the weights with entries `q`
+//! and error `d`, over the coded columns. Then
 //!
 //! ```text
 //! score = v·m + v·r = v·m + step * t * (q·c) + v·e + d·(step * c)
 //!      <= v·m + step * t * (q·c) + |v| |e| + |d| |step * c|            (Cauchy-Schwarz, twice)
 //! ```
 //!
-//! in real numbers, where `q·c` is a sum of integers and so exact. A score in `f32` differs from the real one by at
-//! most `(dim + 2) * 2^-23 * |w 1| |f o|`, whatever the order of its sum (Higham, "Accuracy and Stability of Numerical
-//! Algorithms", 2002, section 3.1), which is added, as is a bound of the rounding errors of this computation in `f64`.
-//! A row is skipped only if the bound is below the scores of `k` allowed rows. So rows with an equal score are never
-//! skipped, and the result equals that of computing every score.
+//! in real numbers, where `q·c` is a sum of integers and so exact. A score in `f32` differs from
+//! the real one by at most `(dim + 2) * 2^-23 * |w 1| |f o|`, whatever the order of its sum
+//! (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1), which is added,
+//! as is a bound of the rounding errors of this computation in `f64`. A row is skipped only if the
+//! bound is below the scores of `k` allowed rows. So rows with an equal score are never skipped,
+//! and the result equals that of computing every score.
 
 use celeris_kernel::codes::QUERY_MAX;
 
 use super::codes::{BIAS, Block, Codes};
 
-/// Bound of the relative rounding error of the bound's own computation: far more than `dim * 2^-53`, far less than the
-/// error of the codes.
+/// Bound of the relative rounding error of the bound's own computation: far more than `dim *
+/// 2^-53`, far less than the error of the codes.
 const LOST_IN_F64: f64 = 1e-11;
 
 /// Bound of the error by underflow of products: many times the least positive `f32`.
@@ -84,8 +85,8 @@ impl Query {
         self.base + self.length * block.residual + self.rounding * block.length + self.lost
     }
 
-    /// The least sum of products of entries and codes, including the bias, of a row of the block whose score may be at
-    /// least `floor`.
+    /// The least sum of products of entries and codes, including the bias, of a row of the block
+    /// whose score may be at least `floor`.
     pub(super) fn least(&self, block: &Block, floor: f64) -> i32 {
         let slack = self.length * block.loss + self.loss * block.coded + self.rounding * block.length + self.lost;
         // Rounded down once more, for the rounding of the quotient itself.

@@ -13,14 +13,16 @@ pub(super) const BIAS: u8 = 128;
 /// The largest magnitude of a code.
 const CODE_MAX: f64 = 127.0;
 
-/// Exceeds all rounding errors of double precision in a length or a sum of squares over any dimension.
+/// Exceeds all rounding errors of double precision in a length or a sum of squares over any
+/// dimension.
 const ROUNDED_UP: f64 = 1.0 + 1e-9;
 
 /// All rows of a matrix, quantized.
 ///
-/// A row is its features and its offset, which is treated as a feature with weight 1. The mean of each column is
-/// subtracted; columns that are then zero throughout, such as the constant, are left out. A block of rows of similar
-/// length shares one step: `residual = step * code` up to an error whose length is stored with the block.
+/// A row is its features and its offset, which is treated as a feature with weight 1. The mean of
+/// each column is subtracted; columns that are then zero throughout, such as the constant, are left
+/// out. A block of rows of similar length shares one step: `residual = step * code` up to an error
+/// whose length is stored with the block.
 #[derive(Debug)]
 pub(crate) struct Codes {
     /// The mean of each of the `dim + 1` columns, which has been subtracted.

@@ -13,7 +13,8 @@ use crate::search::best::Best;
 use crate::search::table::{Matrix, Table};
 use crate::{CandidateSet, Row};
 
-/// Rows whose features are prefetched before the first of them is scored: their cache misses overlap.
+/// Rows whose features are prefetched before the first of them is scored: their cache misses
+/// overlap.
 const WAITING: usize = 16;
 
 /// Blocks per task of a thread: some tens of microseconds.
@@ -43,7 +44,8 @@ impl Pass<'_> {
         self.run_above(blocks, best, &Floor::of(best));
     }
 
-    /// [`Pass::run`] on all threads of the current pool. The result does not depend on their number.
+    /// [`Pass::run`] on all threads of the current pool. The result does not depend on their
+    /// number.
     pub(crate) fn run_by_all_threads(&self, blocks: Range<usize>, best: &mut Best) {
         let floor = Floor::of(best);
         let next = AtomicUsize::new(blocks.start);
@@ -123,7 +125,8 @@ impl Floor {
     /// Raises the floor to `floor` if that is higher, and returns it.
     fn raise(&self, floor: f32) -> f32 {
         let mine = ascending(floor);
-        // A load suffices nearly always, and threads that only read do not contend for the cache line.
+        // A load suffices nearly always, and threads that only read do not contend for the cache
+        // line.
         let shared = self.0.load(Ordering::Relaxed);
         if mine > shared {
             return descended(self.0.fetch_max(mine, Ordering::Relaxed).max(mine));
