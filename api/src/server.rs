@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Extension, Request, State};
 use axum::http::header;
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
@@ -18,8 +17,9 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::config;
 use crate::connections::{self, Bounds, Connection};
 use crate::error::ApiError;
+use crate::middleware::limits::{self, Threads};
+use crate::middleware::metrics;
 use crate::middleware::origins::Origins;
-use crate::middleware::{computing, limits, metrics};
 use crate::routes;
 use crate::state::Node;
 
@@ -35,7 +35,10 @@ struct Description;
 /// origin and from the connection limit.
 fn router(node: Node, origins: Origins) -> Router {
     // Predictions and streams of observations choose their threads themselves.
-    let direct = OpenApiRouter::new().merge(routes::predict::router()).merge(routes::observe::streams());
+    let direct = OpenApiRouter::new()
+        .merge(routes::predict::router())
+        .merge(routes::observe::streams())
+        .layer(from_fn_with_state((node.clone(), Threads::OfSockets), limits::bound));
     let serving = OpenApiRouter::new()
         .merge(routes::topk::router())
         .merge(routes::recommend::router())
@@ -46,7 +49,7 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(routes::similar::router())
         .merge(routes::why::router())
         .merge(routes::decisions::router())
-        .layer(from_fn_with_state(node.clone(), computing::serving));
+        .layer(from_fn_with_state((node.clone(), Threads::Serving), limits::bound));
     let operating = OpenApiRouter::new()
         .merge(routes::models::router())
         .merge(routes::selections::router())
@@ -56,15 +59,13 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(routes::quality::router())
         .merge(routes::evaluate_policy::router())
         .merge(routes::exploration::router())
-        .layer(from_fn_with_state(node.clone(), computing::operating));
+        .layer(from_fn_with_state((node.clone(), Threads::Operating), limits::bound));
     let (api, mut description) = OpenApiRouter::with_openapi(Description::openapi())
         .merge(direct)
         .merge(serving)
         .merge(operating)
         .split_for_parts();
-    let api = api.layer(from_fn_with_state(node.clone(), limits::bound));
-    let for_scrapers = routes::metrics::router().layer(from_fn_with_state(node.clone(), computing::serving));
-    let (for_scrapers, of_metrics) = for_scrapers.split_for_parts();
+    let (for_scrapers, of_metrics) = routes::metrics::router().split_for_parts();
     let (health, of_health) = routes::health::router().split_for_parts();
     description.merge(of_metrics);
     description.merge(of_health);
@@ -76,25 +77,9 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(SwaggerUi::new("/docs").url("/openapi.json", description))
         .fallback(|| async { ApiError::not_found("no such path; GET /openapi.json lists them") })
         .method_not_allowed_fallback(|| async { ApiError::method("GET /openapi.json lists what each path takes") })
-        .layer(ServiceBuilder::new().layer(from_fn_with_state(Arc::new(origins), checked)).layer(cors))
-        .merge(health.layer(from_fn(unchecked)))
+        .layer(ServiceBuilder::new().layer(from_fn_with_state(Some(Arc::new(origins)), metrics::measure)).layer(cors))
+        .merge(health.layer(from_fn_with_state(None, metrics::measure)))
         .with_state(node)
-}
-
-// Measurement and admission are one layer: for each layer, axum boxes the rest of the stack at
-// every request.
-
-async fn checked(
-    State(origins): State<Arc<Origins>>,
-    Extension(connection): Extension<Arc<Connection>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    metrics::measure(request, next, |request| origins.check(&connection, request)).await
-}
-
-async fn unchecked(request: Request, next: Next) -> Response {
-    metrics::measure(request, next, |_| Ok(())).await
 }
 
 /// Answers a request and prepares its connection for the next one.

@@ -1,8 +1,8 @@
 //! Data sets for Celeris: readers for MovieLens files and for logs of the Open Bandit Dataset, a
 //! seeded synthetic generator with known true parameters, and a downloader.
 //!
-//! Not in this crate: data, training, serving. It turns a path, a seed or a name into ratings with
-//! the types of `celeris-model`, and errors name the location in the file.
+//! This crate contains no data and does not train or serve. It turns a path, a seed or a name into
+//! ratings with the types of `celeris-model`, and errors name the location in the file.
 //!
 //! Modules: [`Dataset`] is the result type; [`movielens`] reads files (completely with
 //! [`Dataset::load`], or one rating at a time with [`read_ratings`]); [`open_bandit`] reads logs of

@@ -49,7 +49,6 @@ const RULES: [CrateRule; 21] = [
             "celeris-predictor",
         ],
     },
-    CrateRule { name: "celeris-cluster", may_use: &["celeris-model", "celeris-storage"] },
     CrateRule {
         name: "celeris-api",
         may_use: &[
@@ -61,7 +60,6 @@ const RULES: [CrateRule; 21] = [
             "celeris-predictor",
             "celeris-retrieval",
             "celeris-manager",
-            "celeris-cluster",
         ],
     },
     CrateRule {

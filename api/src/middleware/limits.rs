@@ -15,16 +15,32 @@ use crate::error::ApiError;
 use crate::media_types::{self, MediaType};
 use crate::state::Node;
 
+/// The threads on which the handlers of a route run.
+#[derive(Debug, Clone, Copy)]
+pub enum Threads {
+    /// Those of the sockets; the handler chooses for its computation.
+    OfSockets,
+    /// The compute pool.
+    Serving,
+    /// The compute pool, on at most half of its threads: for operators, whose requests may take
+    /// seconds.
+    Operating,
+}
+
 /// Answers 415 to a body of a type that is not read, 503 while `limits.requests` requests are
 /// running, and 504 after `limits.request_timeout`.
-pub async fn bound(State(node): State<Node>, request: Request, next: Next) -> Response {
+pub async fn bound(State((node, threads)): State<(Node, Threads)>, request: Request, next: Next) -> Response {
     let answer = async {
         media_types::check(&request)?;
         let request = buffer(request, &node).await?;
         let Ok(_permit) = node.permits.try_acquire() else {
             return Err(rejected("too many requests are under way on this node; try again"));
         };
-        Ok(next.run(request).await)
+        match threads {
+            Threads::OfSockets => Ok(next.run(request).await),
+            Threads::Serving => node.compute.run(next.run(request)).await,
+            Threads::Operating => node.compute.operate(next.run(request)).await,
+        }
     };
     match tokio::time::timeout(node.limits.request_timeout, answer).await {
         Ok(answered) => answered.into_response(),

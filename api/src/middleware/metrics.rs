@@ -4,9 +4,10 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{MatchedPath, Request};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -15,6 +16,7 @@ use futures_util::FutureExt;
 use metrics::Histogram;
 
 use crate::error::ApiError;
+use crate::middleware::origins::Origins;
 
 /// The route label of unknown paths.
 const NO_ROUTE: &str = "none";
@@ -28,14 +30,15 @@ thread_local! {
     static HISTOGRAMS: RefCell<HashMap<String, OfRoute, RandomState>> = RefCell::default();
 }
 
-/// Answers a request by `next` if `admit` accepts it, measures and logs it. The route is the
-/// pattern of the path, not the path itself. If the handler panics, the answer is a 500, and the
-/// connection stays open.
-pub async fn measure(request: Request, next: Next, admit: impl FnOnce(&Request) -> Result<(), ApiError>) -> Response {
+/// Checks host and origin, answers the request, measures and logs it. The route is the pattern of
+/// the path, not the path itself. If the handler panics, the answer is a 500, and the connection
+/// stays open. One layer does all this, because axum boxes the rest of the stack for each layer at
+/// every request.
+pub async fn measure(State(origins): State<Option<Arc<Origins>>>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let method = method_label(request.method());
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let response = match admit(&request) {
+    let response = match origins.map_or(Ok(()), |origins| origins.check(&request)) {
         Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(panicked),
         Err(rejected) => rejected.into_response(),
     };

@@ -1,6 +1,5 @@
-//! Middleware layers that every request passes.
+//! Layers of the router.
 
-pub mod computing;
 pub mod limits;
 pub mod metrics;
 pub mod origins;

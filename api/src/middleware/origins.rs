@@ -6,6 +6,7 @@
 //! configuration allows.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -71,7 +72,8 @@ impl Origins {
     /// # Errors
     /// 503 on a reserve connection, 421 if the host is not a name of the node, 403 if the origin is
     /// not allowed.
-    pub fn check(&self, connection: &Connection, request: &Request) -> Result<(), ApiError> {
+    pub fn check(&self, request: &Request) -> Result<(), ApiError> {
+        let connection: &Arc<Connection> = request.extensions().get().expect("the server adds it to every request");
         if connection.reserve {
             return Err(rejected("too many connections are open on this node; try again"));
         }

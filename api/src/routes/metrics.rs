@@ -23,6 +23,13 @@ pub fn router() -> OpenApiRouter<Node> {
 async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
     let busy = |_| ApiError::unavailable("too many requests for metrics are in progress; try again");
     let _permit = node.metrics_permits.try_acquire().map_err(busy)?;
+    let rendered = node.clone();
+    let text = node.compute.run(async move { render(&rendered) }).await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
+}
+
+/// The metrics of the process, after those that are read from the node.
+fn render(node: &Node) -> String {
     let log = node.storage.log().counters();
     metrics::counter!("celeris_log_commits_total").absolute(log.commits);
     metrics::counter!("celeris_log_records_total").absolute(log.records);
@@ -31,17 +38,17 @@ async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, A
     metrics::counter!("celeris_log_wal_bytes_total").absolute(written.wal);
     metrics::counter!("celeris_log_flush_bytes_total").absolute(written.flush);
     render_verification(&node.storage.verification());
-    exploration::render(&node);
-    catalog::render(&node);
+    exploration::render(node);
+    catalog::render(node);
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
         render_sealing(stream.as_str(), &sealed);
     }
-    if let Err(unreadable) = quality::render(&node) {
+    if let Err(unreadable) = quality::render(node) {
         tracing::warn!(problem = %unreadable.problem().detail, "the quality of models is missing from the metrics");
     }
     // Remove the series of models deleted meanwhile.
-    keep_series(&node);
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], node.series.render()))
+    keep_series(node);
+    node.series.render()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are f64; milliseconds since 1970 stay below 2^53")]

@@ -6,7 +6,6 @@ use celeris_model::{DecisionId, ItemId, Loss, ModelName, SelectionFacts, UserEpo
 use super::{Draw, RankedSlots, Ranker, RankingInput, ResolvedItems, Scored, Seed};
 use crate::error::PredictorError;
 use crate::selection::SelectedBy;
-use crate::users::RequestContext;
 use crate::version::RankingDefaults;
 
 /// A request to rank items for a user.
@@ -87,22 +86,13 @@ impl Ranker {
         self.users.reach(&context, request.min_epoch).await?;
         let items = ResolvedItems::distinct(&context.version, &request.items);
         let draw = request.draw(seed, &context.model.defaults);
-        let slots = self.rank(&context, &items, draw)?;
+        let snapshot = self.users.snapshot(&context)?;
+        let scored = self.scorer.score_candidates(&context, snapshot, &items, draw.policy.policy().wants())?;
+        let ranking = draw.draw(&scored.candidates(&context))?;
+        let slots = RankedSlots::new(&context, &items, scored, &ranking);
         self.users.settle(&context, slots.snapshot.pending.as_ref()).await?;
         let selection = request.selection.as_ref();
         let input = RankingInput { context: &context, items: &items, draw, selection, arrangement: None };
         Ok(self.decisions.record(&input, slots))
-    }
-
-    fn rank(
-        &self,
-        context: &RequestContext,
-        items: &ResolvedItems<'_>,
-        draw: Draw<'_>,
-    ) -> Result<RankedSlots, PredictorError> {
-        let snapshot = self.users.snapshot(context)?;
-        let scored = self.scorer.score_candidates(context, snapshot, items, draw.policy.policy().wants())?;
-        let ranking = draw.draw(&scored.candidates(context))?;
-        Ok(RankedSlots::new(context, items, scored, &ranking))
     }
 }
