@@ -158,11 +158,13 @@ impl Predictor {
         (predictor, listener)
     }
 
-    /// Whether a prediction is known to take microseconds: of few items, for a user whose state is
-    /// in memory.
+    /// Whether a prediction is known to take microseconds: of few items, for a user whose state is in
+    /// memory, without waiting for an epoch, after which the state may have to be rebuilt.
     #[must_use]
     pub fn is_quick(&self, request: &PredictRequest) -> bool {
-        request.items.len() <= QUICK_ITEMS_MAX && self.ranker.is_warm(&request.model, &request.user)
+        request.items.len() <= QUICK_ITEMS_MAX
+            && request.min_epoch.is_none()
+            && self.ranker.is_warm(&request.model, &request.user)
     }
 
     /// Scores items for a user. Unknown users are scored from the prior, unknown items from the

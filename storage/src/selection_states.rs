@@ -60,6 +60,13 @@ impl SelectionStates {
         .ok()
     }
 
+    /// Deletes the stored state of a selection that cannot be used, if there is one. An error is logged.
+    pub fn discard(&self, selection: ModelId) {
+        if let Err(error) = self.delete(selection) {
+            tracing::warn!(%selection, %error, "the stored state of a selection cannot be used, nor deleted");
+        }
+    }
+
     /// Deletes the stored state of a selection, if there is one.
     ///
     /// # Errors

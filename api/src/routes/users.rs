@@ -191,8 +191,11 @@ async fn get(
     params(("model" = String, Path), ("user" = String, Path)),
     responses((status = 200, body = Receipt), (status = 404, body = Problem), (status = 503, body = Problem)))]
 async fn erase(State(node): State<Node>, OfUser { model, user }: OfUser) -> Result<Json<Receipt>, ApiError> {
-    // Run as a separate task, so that a client disconnect does not interrupt the erasure.
-    tokio::spawn(erased(node, model, user)).await.map_err(ApiError::internal)?
+    // A task of its own, so that a client that disconnects does not interrupt the erasure. Erasures
+    // rewrite the decisions of whole models, and leave threads to requests that serve.
+    let erasing = node.clone();
+    let task = tokio::spawn(async move { node.compute.operate(erased(erasing, model, user)).await });
+    task.await.map_err(ApiError::internal)??
 }
 
 async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Receipt>, ApiError> {

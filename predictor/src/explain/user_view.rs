@@ -27,6 +27,7 @@ impl Explainer {
     /// `UnknownModel` or `Storage`.
     pub async fn user(&self, model: &ModelName, user: &UserId, history_max: usize) -> Result<UserView, PredictorError> {
         let context = self.users.context(self.models.get(model)?, user);
+        self.users.load(&context).await?;
         let snapshot = self.users.snapshot(&context)?;
         self.users.settle(&context, snapshot.pending.as_ref()).await?;
         // Events that arrived since then are not part of this view.

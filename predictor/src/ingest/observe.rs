@@ -77,6 +77,9 @@ impl Ingest {
     /// is learnt on error.
     pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
         self.retract_default_reward(model, &observation).await?;
+        if let Ok(served) = self.models.on_stream_of(model) {
+            self.users.load(&self.users.context(served, &observation.user)).await?;
+        }
         let pending = self.begin_observe(model, &observation, AckMode::Wait)?;
         self.finish_observe(pending).await
     }

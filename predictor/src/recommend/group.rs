@@ -77,6 +77,7 @@ impl Recommender {
                 // All members use one version, even if a switch happens meanwhile.
                 context.version = first.context.version.clone();
             }
+            self.users.load(&context).await?;
             let snapshot = self.users.snapshot(&context)?;
             self.users.settle(&context, snapshot.pending.as_ref()).await?;
             members.push(Member { context, snapshot });

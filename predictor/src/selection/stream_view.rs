@@ -122,11 +122,13 @@ impl Held {
     /// Continues from the stored state, if there is one for this log.
     ///
     /// It needs no other treatment than a live state: an amendment of records that it reflects is
-    /// itself a later record, and has their blocks read again.
+    /// itself a later record, and has their blocks read again. A state that cannot be used is deleted,
+    /// because a log that was restored from a backup reaches its position later.
     fn begin_at_stored(&mut self, rule: &SelectionRule, storage: &Storage, end: &Watermark) {
-        let content = storage.selection_states().get(rule.id);
-        if let Some((state, read)) = content.and_then(|content| stored::decode(rule, &content, end)) {
-            (self.state, self.read) = (state, read);
+        let states = storage.selection_states();
+        match states.get(rule.id).and_then(|content| stored::decode(rule, &content, end)) {
+            Some((state, read)) => (self.state, self.read) = (state, read),
+            None => states.discard(rule.id),
         }
         self.stored = Some(Stored { records: self.state.records(), outdated: false });
     }

@@ -94,7 +94,21 @@ impl UserStore {
         Ok((state.epoch, state.pending()))
     }
 
-    /// Waits until the user has reached the epoch `wanted`, at most `epoch_wait_max`.
+    /// Loads the user's state if it is not in memory. Requests that wait for another one to load it
+    /// occupy no thread.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) async fn load(&self, context: &RequestContext) -> Result<(), PredictorError> {
+        if context.entry.is_warm(&context.version) {
+            return Ok(());
+        }
+        let _loading = context.entry.loading.lock().await;
+        self.snapshot(context).map(drop)
+    }
+
+    /// Loads the user's state, and waits until the user has reached the epoch `wanted`, at most
+    /// `epoch_wait_max`.
     ///
     /// # Errors
     /// `EpochNotReached` or `Storage`.
@@ -103,13 +117,14 @@ impl UserStore {
         context: &RequestContext,
         wanted: Option<UserEpoch>,
     ) -> Result<(), PredictorError> {
-        let Some(wanted) = wanted else { return Ok(()) };
+        let Some(wanted) = wanted else { return self.load(context).await };
         let current = || self.latest(context).map(|(epoch, _)| epoch);
         let arrival = async {
             loop {
                 let changed = context.entry.changed.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
+                self.load(context).await?;
                 if current()? >= wanted {
                     return Ok(());
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use celeris_bandits::selection::{
@@ -226,10 +226,10 @@ fn observation(number: usize) -> Observation {
     }
 }
 
-/// Adds observations to the log, and stores the state of a selection; returns its hash.
-async fn store_after(dir: &Path, observations: usize) -> u64 {
+/// Adds the observations to the log, and stores the states of selections; returns the hash of one.
+async fn store_after(dir: &Path, observations: Range<usize>) -> u64 {
     let (storage, predictor) = open(dir);
-    for number in 0..observations {
+    for number in observations {
         drop(predictor.ingest().observe(&name(ARMS[0]), observation(number)).await.unwrap());
     }
     let report = predictor.selections().report(&rule(Scope::Global, None).name, None, None).await.unwrap();
@@ -238,13 +238,12 @@ async fn store_after(dir: &Path, observations: usize) -> u64 {
     report.state_hash
 }
 
-/// The hash of the selection's state after a start, if all records up to now would be ignored when
-/// read from the log.
-async fn hash_without_log(dir: &Path) -> u64 {
+/// The hash of the state of this selection after a start.
+async fn hash_after_start(dir: &Path, rule: SelectionRule) -> u64 {
     let (storage, predictor) = open_arms(dir);
-    let begins = storage.log().watermark(&stream());
-    predictor.models().put_selection(SelectionRule { begins, ..rule(Scope::Global, None) });
-    let report = predictor.selections().report(&rule(Scope::Global, None).name, None, None).await.unwrap();
+    let name = rule.name.clone();
+    predictor.models().put_selection(rule);
+    let report = predictor.selections().report(&name, None, None).await.unwrap();
     storage.close().unwrap();
     report.state_hash
 }
@@ -259,32 +258,62 @@ fn stored_state(dir: &Path) -> PathBuf {
     dir.join("selections").join(rule(Scope::Global, None).id.to_string())
 }
 
+/// Whether a start uses a file shows with the file of another log of the same users.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_reads_the_stored_state_instead_of_the_log_unless_it_is_damaged() {
-    let dir = tempfile::tempdir().unwrap();
-    let live = store_after(dir.path(), 200).await;
-    assert_eq!(hash_without_log(dir.path()).await, live);
-    let file = stored_state(dir.path());
-    let intact = fs::read(&file).unwrap();
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let of_log = store_after(dir.path(), 0..200).await;
+    let stored = store_after(other.path(), USERS..USERS + 200).await;
+    assert_ne!(of_log, stored);
+    let (file, intact) = (stored_state(dir.path()), fs::read(stored_state(other.path())).unwrap());
+    fs::write(&file, &intact).unwrap();
+    assert_eq!(hash_after_start(dir.path(), rule(Scope::Global, None)).await, stored);
     let mut flipped = intact.clone();
     flipped[intact.len() / 2] ^= 1;
     let of_another = fs::read(file.with_file_name(rule(Scope::Global, Some(40)).id.to_string())).unwrap();
     for damaged in [&flipped[..], &intact[..intact.len() - 1], &[], &of_another] {
         fs::write(&file, damaged).unwrap();
-        assert_ne!(hash_without_log(dir.path()).await, live);
+        assert_eq!(hash_after_start(dir.path(), rule(Scope::Global, None)).await, of_log);
         assert_equals_log(dir.path()).await;
     }
 }
 
 /// As after the database was restored from a backup.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stored_state_of_a_longer_log_is_ignored() {
+async fn a_stored_state_of_a_longer_log_is_ignored_and_deleted() {
     let (longer, shorter) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let live = store_after(longer.path(), 200).await;
-    store_after(shorter.path(), 150).await;
+    let stored = store_after(longer.path(), USERS..USERS + 200).await;
+    let of_log = store_after(shorter.path(), 0..150).await;
     fs::copy(stored_state(longer.path()), stored_state(shorter.path())).unwrap();
-    assert_ne!(hash_without_log(shorter.path()).await, live);
-    assert_equals_log(shorter.path()).await;
+    assert_eq!(hash_after_start(shorter.path(), rule(Scope::Global, None)).await, of_log);
+    // The log has reached the position of the other one.
+    let continued = observe_after(shorter.path(), 150..260).await;
+    assert_ne!(continued, stored);
+    assert_eq!(hash_after_start(shorter.path(), rule(Scope::Global, None)).await, continued);
+}
+
+/// Adds observations without storing states, as before a crash; returns the hash of the state.
+async fn observe_after(dir: &Path, observations: Range<usize>) -> u64 {
+    let (storage, predictor) = open(dir);
+    for number in observations {
+        drop(predictor.ingest().observe(&name(ARMS[0]), observation(number)).await.unwrap());
+    }
+    let report = predictor.selections().report(&rule(Scope::Global, None).name, None, None).await.unwrap();
+    storage.close().unwrap();
+    report.state_hash
+}
+
+/// After a restored backup, an id can be given to another selection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_state_of_another_selection_with_the_same_id_is_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let stored = store_after(dir.path(), 0..200).await;
+    let scale = LossScale { objective: Objective::Error, range: LabelRange::new(-20.0, 20.0).unwrap() };
+    let other = || SelectionRule { scale, ..rule(Scope::Global, None) };
+    let hash = hash_after_start(dir.path(), other()).await;
+    assert_ne!(hash, stored);
+    assert!(!stored_state(dir.path()).exists());
+    assert_eq!(hash_after_start(dir.path(), other()).await, hash, "the same as read from the log");
 }
 
 /// The losses of an amended record leave the disk although few records have come since the state

@@ -87,6 +87,8 @@ const ALLOCATION_BYTES: usize = 16;
 pub(crate) struct UserEntry {
     state: Mutex<Option<UserState>>,
     bytes: AtomicUsize,
+    /// Held by the request that loads the state.
+    pub(crate) loading: tokio::sync::Mutex<()>,
     /// Notified after every event, for requests that wait for an epoch.
     pub(crate) changed: Notify,
 }
@@ -153,7 +155,12 @@ impl<'a> Sources<'a> {
 
 impl UserEntry {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(None), bytes: AtomicUsize::new(size_of::<Self>()), changed: Notify::new() })
+        Arc::new(Self {
+            state: Mutex::new(None),
+            bytes: AtomicUsize::new(size_of::<Self>()),
+            loading: tokio::sync::Mutex::new(()),
+            changed: Notify::new(),
+        })
     }
 
     /// Locks the user. If the history is not in memory, reads the part that a state of `version`
