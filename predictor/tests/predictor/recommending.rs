@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{
-    Decision, ItemId, ModelId, ModelName, Observation, ObservationId, Prior, RecordKind, StreamName, Timestamp, UserId,
-    VersionId,
+    Decision, ItemId, ModelId, ModelName, Observation, ObservationId, Prior, RecordKind, StreamName, Timestamp,
+    UserEpoch, UserId, VersionId,
 };
 use celeris_predictor::{
     Audience, Boost, ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults, RecommendRequest,
@@ -387,4 +387,22 @@ async fn rankings_from_a_large_catalog_are_recorded_in_full_and_replayed() {
         }
     }
     assert_eq!(pools.len(), 2, "with and without the pool");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_predictions_that_need_neither_a_load_nor_a_wait_are_quick() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_storage, predictor) = open(dir.path(), 40, RankingDefaults::default());
+    let request = |count: usize, min_epoch| {
+        let items = (0..count).map(item).collect();
+        PredictRequest { model: model(), user: user(0), items, min_epoch, segment: None }
+    };
+    assert!(!predictor.is_quick(&request(1, None)), "the user is not in memory");
+    rate(&predictor, 0, 0..3).await;
+    assert!(predictor.is_quick(&request(1, None)));
+    assert!(predictor.is_quick(&request(16, None)));
+    assert!(!predictor.is_quick(&request(17, None)));
+    assert!(!predictor.is_quick(&request(1, Some(UserEpoch(3)))), "the state may be dropped during the wait");
+    let elsewhere = PredictRequest { user: user(1), ..request(1, None) };
+    assert!(!predictor.is_quick(&elsewhere));
 }
