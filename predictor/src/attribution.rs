@@ -6,7 +6,6 @@
 //! itself a view of the log: kept in memory for the latest decisions, and read from the user's
 //! history for others.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -15,7 +14,7 @@ use celeris_model::{
     StreamName, Timestamp, UserEpoch,
 };
 use celeris_storage::{HistorySpan, Storage};
-use lru::LruCache;
+use hashlink::LruCache;
 use parking_lot::Mutex;
 
 use crate::error::PredictorError;
@@ -24,7 +23,7 @@ use crate::users::UserKey;
 
 /// Number of decisions whose rewarded slots are kept in memory: more than the log's queue holds
 /// records, so that it includes every reward that is not in the log yet.
-const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(1 << 17).expect("it is positive");
+const REMEMBERED_MAX: usize = 1 << 17;
 
 /// Minimum wait before a default reward, in milliseconds.
 pub const DEFAULT_REWARD_WAIT_MIN_MS: i64 = 1_000;
@@ -57,7 +56,7 @@ pub struct Attribution {
 
 impl Attribution {
     pub(crate) fn new(storage: Storage, models: Arc<Models>) -> Self {
-        Self { storage, models, rewarded: Mutex::new(LruCache::sparse(REMEMBERED_MAX)) }
+        Self { storage, models, rewarded: Mutex::new(LruCache::new(REMEMBERED_MAX)) }
     }
 
     fn slots(&self, id: &DecisionId) -> Option<Vec<u32>> {
@@ -69,7 +68,7 @@ impl Attribution {
     /// The caller guarantees that it has held the lock of the decision's user since it read the
     /// slots.
     pub(crate) fn keep(&self, id: &DecisionId, slots: Vec<u32>) {
-        self.rewarded.lock().put(id.clone(), slots);
+        self.rewarded.lock().insert(id.clone(), slots);
     }
 
     /// Adds a slot whose reward is in the log's queue.

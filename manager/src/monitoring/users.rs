@@ -5,10 +5,8 @@
 //! accounting", SIGCOMM 2002) and evicts the least recently active user. Frequent users are
 //! therefore tracked long enough to be compared, however many other users there are.
 
-use std::num::NonZeroUsize;
-
 use celeris_model::UserId;
-use lru::LruCache;
+use hashlink::LinkedHashMap;
 
 use super::windows::{MeanLoss, Running};
 
@@ -48,23 +46,17 @@ pub struct UsersLoss {
     pub worst: Vec<UserLoss>,
 }
 
-/// Aggregates by user.
+/// Aggregates by user, most recently active last.
+#[derive(Default)]
 pub(crate) struct Users {
-    by_user: LruCache<UserId, Running>,
+    by_user: LinkedHashMap<UserId, Running>,
     /// Number of observations of untracked users since one was last added.
     passed_over: u32,
 }
 
-impl Default for Users {
-    fn default() -> Self {
-        let users_max = NonZeroUsize::new(USERS_MAX).expect("the bound is positive");
-        Self { by_user: LruCache::sparse(users_max), passed_over: 0 }
-    }
-}
-
 impl Users {
     pub(crate) fn add(&mut self, user: &UserId, loss: f64) {
-        if let Some(running) = self.by_user.get_mut(user) {
+        if let Some(running) = self.by_user.to_back(user) {
             running.add(loss);
             return;
         }
@@ -74,18 +66,19 @@ impl Users {
                 return;
             }
             self.passed_over = 0;
+            self.by_user.pop_front();
         }
         let mut running = Running::default();
         running.add(loss);
-        self.by_user.put(user.clone(), running);
+        self.by_user.insert(user.clone(), running);
     }
 
     pub(crate) fn get(&self, user: &UserId) -> Option<MeanLoss> {
-        self.by_user.peek(user).and_then(|running| running.mean())
+        self.by_user.get(user).and_then(|running| running.mean())
     }
 
     pub(crate) fn forget(&mut self, user: &UserId) {
-        self.by_user.pop(user);
+        self.by_user.remove(user);
     }
 
     pub(crate) fn summary(&self) -> UsersLoss {
