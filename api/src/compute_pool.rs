@@ -106,10 +106,9 @@ impl ComputePool {
 
 impl Drop for ComputePool {
     fn drop(&mut self) {
-        let Some(runtime) = self.runtime.lock().take() else { return };
         if Handle::try_current().is_err() {
-            runtime.shutdown_timeout(STOP_TIMEOUT);
-        } else {
+            self.stop();
+        } else if let Some(runtime) = self.runtime.lock().take() {
             // An async thread must not wait.
             runtime.shutdown_background();
         }

@@ -186,6 +186,7 @@ impl From<PredictorError> for ApiError {
     fn from(error: PredictorError) -> Self {
         match error {
             PredictorError::UnknownModel { .. }
+            | PredictorError::Recreated { .. }
             | PredictorError::UnknownItem { .. }
             | PredictorError::UnknownObservation { .. } => Self::not_found(error),
             PredictorError::IsSelection { .. }

@@ -47,13 +47,6 @@ impl OfStream {
     pub fn new(predictor: &Predictor, name: ModelName) -> Result<Self, ApiError> {
         Ok(Self { id: predictor.models().decides_as(&name)?, name })
     }
-
-    /// Fails if the model was deleted and another one was created under its name since.
-    fn check(&self, predictor: &Predictor) -> Result<(), ApiError> {
-        let current = predictor.models().decides_as(&self.name)?;
-        let replaced = || format!("model {} was deleted, and created again, while the stream was open", self.name);
-        if current == self.id { Ok(()) } else { Err(ApiError::not_found(replaced())) }
-    }
 }
 
 /// A shard: the lines of a batch that go to one thread, in their order.
@@ -168,18 +161,16 @@ fn process(runtime: &Handle, Shard { predictor, model, lines, ack, begun }: Shar
 fn begin(
     runtime: &Handle,
     predictor: &Predictor,
-    model: &OfStream,
+    OfStream { name, id }: &OfStream,
     observation: &Observation,
     ack: AckMode,
 ) -> Result<PendingObservation, ApiError> {
-    model.check(predictor)?;
-    let model = &model.name;
     // Entering the runtime costs time, and most observations refer to no decision.
     if observation.decision.is_some() {
-        runtime.block_on(predictor.ingest().retract_default_reward(model, observation))?;
+        runtime.block_on(predictor.ingest().retract_default_reward(name, Some(*id), observation))?;
     }
     loop {
-        match predictor.ingest().begin_observe(model, observation, ack) {
+        match predictor.ingest().begin_observe(name, Some(*id), observation, ack) {
             Err(error) if error.is_overload() => std::thread::sleep(OVERLOAD_PAUSE),
             begun => return Ok(begun?),
         }

@@ -153,7 +153,7 @@ async fn take_in(node: &Node, model: &ModelName, taken: (&Dataset, &Args), repor
         {
             node.predictor.ingest().finish_observe(oldest).await.map_err(Failure::other)?;
         }
-        let begun = node.predictor.ingest().begin_observe(model, &observation, AckMode::Gather);
+        let begun = node.predictor.ingest().begin_observe(model, None, &observation, AckMode::Gather);
         in_flight.push_back(begun.map_err(|error| refused(&error, args, done))?);
         if done % IN_FLIGHT == 0 {
             report.at("observing", done as f32 / dataset.ratings.len() as f32);

@@ -15,6 +15,9 @@ pub enum PredictorError {
     /// No model has this name.
     #[error("no model is named {model}; GET /v1/models lists them")]
     UnknownModel { model: ModelName },
+    /// The name stands for another model or selection than when the stream was opened.
+    #[error("model {model} was deleted, and created again, while the stream was open")]
+    Recreated { model: ModelName },
     /// The model or selection exists, but its files or records cannot be read.
     #[error("{model} is out of service: {reason}")]
     OutOfService {

@@ -134,9 +134,14 @@ impl Models {
     /// The model of this name, or the first arm of the selection of this name: both are on the same
     /// stream.
     pub(crate) fn on_stream_of(&self, name: &ModelName) -> Result<Arc<ServedModel>, PredictorError> {
+        self.addressed(name).map(|(_, served)| served)
+    }
+
+    /// The id of the model or selection of this name, and [`Models::on_stream_of`] it.
+    pub(crate) fn addressed(&self, name: &ModelName) -> Result<(ModelId, Arc<ServedModel>), PredictorError> {
         match self.selection(name) {
-            Some(selection) => self.get(&selection.rule.arms[0]),
-            None => self.get(name),
+            Some(selection) => Ok((selection.rule.id, self.get(&selection.rule.arms[0])?)),
+            None => self.get(name).map(|served| (served.id, served)),
         }
     }
 
@@ -226,10 +231,7 @@ impl Models {
     /// # Errors
     /// `UnknownModel`.
     pub fn decides_as(&self, name: &ModelName) -> Result<ModelId, PredictorError> {
-        match self.selection(name) {
-            Some(selection) => Ok(selection.rule.id),
-            None => Ok(self.get(name)?.id),
-        }
+        self.addressed(name).map(|(id, _)| id)
     }
 
     /// The exploration counts of a model since the node started.

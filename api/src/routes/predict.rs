@@ -46,24 +46,16 @@ pub async fn predict(
     };
     check_count(&node, "items", items.len())?;
     let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch, segment: body.segment };
-    let (request, predicted) = if node.predictor.is_quick(&request) {
-        let predicted = node.predictor.predict(&request).await;
-        (request, predicted)
-    } else {
-        let of = node.clone();
-        let compute = async move {
-            let predicted = of.predictor.predict(&request).await;
-            (request, predicted)
-        };
-        node.compute.run(compute).await?
-    };
-    let predicted = predicted?;
-    let Predictions { version, loss, user_epoch, cold, scores, selected } = predicted;
+    let (user, quick) = (request.user.clone(), node.predictor.is_quick(&request));
+    let predicting = node.clone();
+    let predict = async move { predicting.predictor.predict(&request).await };
+    let predicted = if quick { predict.await } else { node.compute.run(predict).await? };
+    let Predictions { version, loss, user_epoch, cold, scores, selected } = predicted?;
     let Answered { arm, arm_propensity, arms, confidence } = selected.into();
     let mut scores: Vec<Score> = scores.into_iter().map(|scored| Score::new(scored, loss)).collect();
     for (score, confidence) in scores.iter_mut().zip(confidence) {
         score.confidence = Some(confidence);
     }
-    let (user, version, user_epoch) = (request.user, version.0, user_epoch.0);
+    let (version, user_epoch) = (version.0, user_epoch.0);
     Ok(Answer(PredictReply { user, version, user_epoch, cold, scores, arm, arm_propensity, arms }))
 }

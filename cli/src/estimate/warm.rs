@@ -112,7 +112,7 @@ impl Warm {
                     feedback: None,
                     decision: None,
                 };
-                let begun = self.predictor.ingest().begin_observe(&self.model, &observation, AckMode::Wait);
+                let begun = self.predictor.ingest().begin_observe(&self.model, None, &observation, AckMode::Wait);
                 last = Some(begun.map_err(Failure::other)?);
             }
             // A user's events become durable in order, so waiting for the last one is enough.

@@ -103,7 +103,6 @@ impl Registry {
         Ok(records.into_iter().filter(in_service).filter_map(|(_, record)| record.ok()).collect())
     }
 
-    ///
     /// # Errors
     /// `UnknownModel`, `IsSelection`, `Predictor` if the model is out of service, or `Storage`.
     pub fn model(&self, model: &ModelName) -> Result<ModelRecord, ManagerError> {
@@ -128,7 +127,6 @@ impl Registry {
         if current.id == id { Ok(current) } else { Err(ManagerError::UnknownModel { model: model.clone() }) }
     }
 
-    ///
     /// # Errors
     /// `UnknownVersion` or `Storage`.
     pub fn version(&self, model: &ModelName, version: VersionId) -> Result<VersionRecord, ManagerError> {

@@ -202,7 +202,6 @@ impl Jobs {
         known.values().filter(|job| job.model_id == model).max_by(|a, b| a.job.cmp(&b.job)).cloned()
     }
 
-    ///
     /// # Errors
     /// `UnknownJob`, or `Storage` if its document is damaged.
     pub fn get(&self, id: &str) -> Result<Job, ManagerError> {

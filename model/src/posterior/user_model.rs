@@ -197,8 +197,7 @@ impl UserModel {
     }
 
     /// Whether absorbing `example` next solves the state from scratch, in O(dim^3).
-    #[must_use]
-    pub fn solve_is_due(&self, learning: &Learning, example: &Example) -> bool {
+    fn solve_is_due(&self, learning: &Learning, example: &Example) -> bool {
         let gram_norm =
             || self.gram_norm_with(&learning.weighted_target(example), squared_length_max(example.features));
         learning.half_life().is_some()
@@ -207,7 +206,7 @@ impl UserModel {
     }
 
     /// The first index of the history that [`UserModel::absorb`] reads when it absorbs `example`
-    /// next: that of the example itself, or, if [`UserModel::solve_is_due`], that of the first
+    /// next: that of the example itself, or, if a solve is due, that of the first
     /// example not in the sums.
     #[must_use]
     pub fn reads_from(&self, learning: &Learning, example: &Example) -> u64 {

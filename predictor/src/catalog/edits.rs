@@ -166,7 +166,6 @@ impl ItemCatalog {
         }
     }
 
-    ///
     /// # Errors
     /// As [`ItemCatalog::edit_items`]; items before the failed one are described.
     pub fn put_attributes<'a>(

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use celeris_model::{Decision, DecisionFacts, ModelName, Observation, Record, RecordKind, Timestamp};
+use celeris_model::{Decision, DecisionFacts, ModelId, ModelName, Observation, Record, RecordKind, Timestamp};
 use celeris_storage::{AckMode, Lookup, StorageError};
 
-use super::observe::{PendingObservation, Reward};
-use super::{Ingest, check_id};
+use super::Ingest;
+use super::observe::{Addressed, PendingObservation};
 use crate::attribution::{DEFAULT_FEEDBACK, DEFAULT_REWARD_WAIT_MIN_MS, Target, default_reward_id};
 use crate::error::PredictorError;
 use crate::exploration::RewardSource;
@@ -52,10 +52,15 @@ impl Ingest {
             feedback: Some(DEFAULT_FEEDBACK.to_owned()),
             decision: Some(decision.id.clone()),
         };
-        let target = Some(Target::Found(Arc::clone(decision)));
         let served = self.models.on_stream_of(decision.scored_by())?;
-        let reward = Reward { target, source: RewardSource::Default };
-        match self.append(served, &observation, &reward, AckMode::Wait) {
+        let addressed = Addressed {
+            model: served.name.clone(),
+            model_id: served.id,
+            context: self.check(served, &observation)?,
+            decision: Some(Target::Found(Arc::clone(decision))),
+            source: RewardSource::Default,
+        };
+        match self.append(&addressed, &observation, AckMode::Wait) {
             Ok(pending) => Ok(Some(pending)),
             // The slot has a reward, its default reward was replaced or retracted, or it can no
             // longer have one.
@@ -75,6 +80,7 @@ impl Ingest {
     pub async fn retract_default_reward(
         &self,
         model: &ModelName,
+        expected: Option<ModelId>,
         observation: &Observation,
     ) -> Result<(), PredictorError> {
         let Some(id) = &observation.decision else { return Ok(()) };
@@ -82,18 +88,13 @@ impl Ingest {
         if id.made_at().is_none_or(|made| now.0 < made.0 + DEFAULT_REWARD_WAIT_MIN_MS) {
             return Ok(());
         }
-        observation.validate(self.clock_skew.latest())?;
-        check_id(observation)?;
-        let Target::Found(decision) = self.attribution.target(self.models.decides_as(model)?, id)? else {
-            return Ok(());
-        };
+        let Addressed { context, decision, .. } = self.address(model, expected, observation)?;
+        let Some(Target::Found(decision)) = decision else { return Ok(()) };
         let slot = decision.slot_of(&observation.item).filter(|_| decision.user == observation.user);
         let Some(slot) = slot else { return Ok(()) };
         let default = default_reward_id(id, slot);
-        let served = self.models.on_stream_of(model)?;
-        // An observation that will be rejected, or is a duplicate, must not retract the default
-        // reward.
-        served.active.load().learning.loss().check_label(observation.label)?;
+        let served = &context.model;
+        // A duplicate must not retract the default reward.
         if let Some(id) = &observation.observation_id
             && self.storage.log().observation(&served.stream, id)? != Lookup::Unknown
         {

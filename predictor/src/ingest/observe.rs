@@ -62,10 +62,14 @@ struct Learners<'a> {
     slots: &'a [Option<u32>],
 }
 
-/// The decision that an observation rewards, and who gave the reward.
-pub(super) struct Reward {
-    /// The decision that the observation names.
-    pub(super) target: Option<Target>,
+/// What an observation names: the model, the user and the decision that it rewards.
+pub(super) struct Addressed {
+    /// The model or selection that was addressed.
+    pub(super) model: ModelName,
+    pub(super) model_id: ModelId,
+    pub(super) context: RequestContext,
+    pub(super) decision: Option<Target>,
+    /// Who gives the reward.
     pub(super) source: RewardSource,
 }
 
@@ -76,54 +80,74 @@ impl Ingest {
     /// `UnknownModel`, `Model` for an invalid number, `ObservationConflict`, or `Storage`; nothing
     /// is learnt on error.
     pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
-        self.retract_default_reward(model, &observation).await?;
-        if let Ok(served) = self.models.on_stream_of(model) {
-            self.users.load(&self.users.context(served, &observation.user)).await?;
-        }
-        let pending = self.begin_observe(model, &observation, AckMode::Wait)?;
-        self.finish_observe(pending).await
+        self.retract_default_reward(model, None, &observation).await?;
+        let addressed = self.address(model, None, &observation)?;
+        self.users.load(&addressed.context).await?;
+        self.finish_observe(self.append(&addressed, &observation, AckMode::Wait)?).await
     }
 
     /// Predicts, enqueues and learns. A decision named by the observation must be one of this
-    /// model. Later calls for the same user are ordered after this one, so a stream of observations
+    /// model. If `expected` is given, `model` must still stand for the model or selection of this id.
+    /// Later calls for the same user are ordered after this one, so a stream of observations
     /// can be sent without waiting for each to be durable: the user's lock is not held over the
     /// log's sync.
     ///
     /// # Errors
-    /// As [`Ingest::observe`]; `Storage(Overloaded)` if the log's queue is full,
+    /// As [`Ingest::observe`]; `Recreated` if it does not; `Storage(Overloaded)` if the log's queue is full,
     /// `Storage(ReservedId)` for an id reserved for the node.
     pub fn begin_observe(
         &self,
         model: &ModelName,
+        expected: Option<ModelId>,
         observation: &Observation,
         ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
-        check_id(observation)?;
-        let model_id = self.models.decides_as(model)?;
-        let target = observation.decision.as_ref().map(|id| self.attribution.target(model_id, id)).transpose()?;
-        let served = self.models.on_stream_of(model)?;
-        let pending = self.append(served, observation, &Reward { target, source: RewardSource::Client }, ack)?;
-        Ok(PendingObservation { model: model.clone(), model_id, ..pending })
+        self.append(&self.address(model, expected, observation)?, observation, ack)
     }
 
-    /// Checks an observation, predicts it, enqueues it and learns from it.
-    pub(super) fn append(
+    /// Checks an observation, and looks up what it names.
+    pub(super) fn address(
+        &self,
+        model: &ModelName,
+        expected: Option<ModelId>,
+        observation: &Observation,
+    ) -> Result<Addressed, PredictorError> {
+        let (model_id, served) = self.models.addressed(model)?;
+        if expected.is_some_and(|expected| expected != model_id) {
+            return Err(PredictorError::Recreated { model: model.clone() });
+        }
+        check_id(observation)?;
+        let context = self.check(served, observation)?;
+        let decision = observation.decision.as_ref().map(|id| self.attribution.target(model_id, id)).transpose()?;
+        Ok(Addressed { model: model.clone(), model_id, context, decision, source: RewardSource::Client })
+    }
+
+    /// Checks the numbers of an observation; returns the context of its user.
+    pub(super) fn check(
         &self,
         model: Arc<ServedModel>,
         observation: &Observation,
-        reward: &Reward,
+    ) -> Result<RequestContext, PredictorError> {
+        observation.validate(self.clock_skew.latest())?;
+        model.active.load().learning.loss().check_label(observation.label)?;
+        Ok(self.users.context(model, &observation.user))
+    }
+
+    /// Predicts an observation that was checked, enqueues it and learns from it.
+    pub(super) fn append(
+        &self,
+        addressed: &Addressed,
+        observation: &Observation,
         ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
-        observation.validate(self.clock_skew.latest())?;
-        let context = self.users.context(model, &observation.user);
-        context.version.learning.loss().check_label(observation.label)?;
+        let context = &addressed.context;
         let versions = self.models.learners(&context.model.stream);
         let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
         let warm = versions.iter().all(|version| context.entry.is_warm(version));
         let rebuilding = (!warm).then(Instant::now);
         let learners = Learners { versions: &versions, slots: &slots };
         let mut user = context.entry.lock(&self.users.sources(&context.key), &context.version)?;
-        let pending = self.learn(&context, learners, &mut user, (observation, reward, ack))?;
+        let pending = self.learn(addressed, learners, &mut user, observation, ack)?;
         drop(user);
         if let Some(started) = rebuilding {
             self.users.record_load(started.elapsed());
@@ -137,18 +161,20 @@ impl Ingest {
 
     fn learn(
         &self,
-        context: &RequestContext,
+        addressed: &Addressed,
         Learners { versions, slots }: Learners<'_>,
         user: &mut LockedUser<'_>,
-        (observation, reward, ack): (&Observation, &Reward, AckMode),
+        observation: &Observation,
+        ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
+        let Addressed { model, model_id, context, decision, source } = addressed;
         let stream = &context.model.stream;
         let sources = self.users.sources(&context.key);
         let state = user.state();
         let join = |target| self.attribution.join(stream, target, state.epoch, observation);
-        let facts = reward.target.as_ref().map(join).transpose()?;
+        let facts = decision.as_ref().map(join).transpose()?;
         let joined = facts.as_ref().map(|facts| facts.joined);
-        if reward.source == RewardSource::Default && joined != Some(Joined::Slot) {
+        if *source == RewardSource::Default && joined != Some(Joined::Slot) {
             return Err(PredictorError::Rewarded);
         }
         for version in versions {
@@ -178,7 +204,7 @@ impl Ingest {
         let append = Append { stream: stream.clone(), record, frozen, ack };
         let placed = match self.storage.log().append(append)? {
             Appended::New(placed) => placed,
-            Appended::Existing(existing) => return repeated(context, observation, existing),
+            Appended::Existing(existing) => return repeated(addressed, observation, existing),
         };
         if let Some(facts) = &facts {
             self.attribution.reward(facts);
@@ -193,8 +219,8 @@ impl Ingest {
         Ok(PendingObservation {
             placed,
             entry: context.entry.clone(),
-            model: context.model.name.clone(),
-            model_id: context.model.id,
+            model: model.clone(),
+            model_id: *model_id,
             user: context.key.user.clone(),
             user_epoch,
             label,
@@ -202,7 +228,7 @@ impl Ingest {
             timestamp,
             pool,
             joined,
-            source: reward.source,
+            source: *source,
             duplicate: false,
         })
     }
@@ -274,7 +300,7 @@ fn record(
 
 /// The first result if an id is sent again with the same body; a conflict if the body differs.
 fn repeated(
-    context: &RequestContext,
+    addressed: &Addressed,
     sent: &Observation,
     existing: Existing,
 ) -> Result<PendingObservation, PredictorError> {
@@ -292,9 +318,9 @@ fn repeated(
     }
     Ok(PendingObservation {
         placed: existing.placed,
-        entry: context.entry.clone(),
-        model: context.model.name.clone(),
-        model_id: context.model.id,
+        entry: addressed.context.entry.clone(),
+        model: addressed.model.clone(),
+        model_id: addressed.model_id,
         user: first.user,
         user_epoch: first.user_epoch,
         label: first.label,

@@ -51,9 +51,9 @@ pub(super) fn decode(rule: &SelectionRule, stored: &[u8], end: &Watermark) -> Op
     if format != FORMAT || layout != rule.layout() || of_rule != fingerprint(rule) {
         return None;
     }
-    if Partition::all().any(|lane| read.get(lane) > end.get(lane)) {
+    if Partition::all().any(|partition| read.get(partition) > end.get(partition)) {
         return None;
     }
-    let ends: Vec<u64> = Partition::all().map(|lane| read.get(lane).0).collect();
+    let ends: Vec<u64> = Partition::all().map(|partition| read.get(partition).0).collect();
     Some((State::with_sums(layout, &ends, sums)?, read))
 }

@@ -258,7 +258,7 @@ impl Scene {
             decision: None,
         };
         let predictor = Arc::clone(&self.node().predictor);
-        let pending = predictor.ingest().begin_observe(&name("steady"), &observation, AckMode::Gather).unwrap();
+        let pending = predictor.ingest().begin_observe(&name("steady"), None, &observation, AckMode::Gather).unwrap();
         self.sent[who].push(id);
         self.wait(async move {
             let observed = predictor.ingest().finish_observe(pending).await?;

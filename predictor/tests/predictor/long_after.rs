@@ -61,7 +61,7 @@ async fn rewards_join_a_decision_only_within_a_bounded_number_of_events() {
     // All but one of the events within which a reward can join; none is awaited.
     for _ in 1..FOLLOWED_MAX {
         let pending = loop {
-            match predictor.ingest().begin_observe(&model(), &observation(None, 0), AckMode::Gather) {
+            match predictor.ingest().begin_observe(&model(), None, &observation(None, 0), AckMode::Gather) {
                 Err(error) if error.is_overload() => tokio::task::yield_now().await,
                 pending => break pending.unwrap(),
             }

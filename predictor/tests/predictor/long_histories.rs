@@ -133,8 +133,9 @@ impl Scene {
                 feedback: None,
                 decision: None,
             };
-            pending
-                .push(open.predictor.ingest().begin_observe(&name(NAMES[0]), &observation, AckMode::Gather).unwrap());
+            pending.push(
+                open.predictor.ingest().begin_observe(&name(NAMES[0]), None, &observation, AckMode::Gather).unwrap(),
+            );
             self.count += 1;
             self.observed.push(observed);
         }

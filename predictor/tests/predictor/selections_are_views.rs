@@ -226,16 +226,22 @@ fn observation(number: usize) -> Observation {
     }
 }
 
-/// Adds the observations to the log, and stores the states of selections; returns the hash of one.
-async fn store_after(dir: &Path, observations: Range<usize>) -> u64 {
+/// Adds the observations to the log; returns the open store and the hash of a selection's state.
+async fn observed(dir: &Path, observations: Range<usize>) -> (Storage, Predictor, u64) {
     let (storage, predictor) = open(dir);
     for number in observations {
         drop(predictor.ingest().observe(&name(ARMS[0]), observation(number)).await.unwrap());
     }
     let report = predictor.selections().report(&rule(Scope::Global, None).name, None, None).await.unwrap();
+    (storage, predictor, report.state_hash)
+}
+
+/// As [`observed`], with the states stored, as by a clean stop.
+async fn store_after(dir: &Path, observations: Range<usize>) -> u64 {
+    let (storage, predictor, hash) = observed(dir, observations).await;
     predictor.selections().store().unwrap();
     storage.close().unwrap();
-    report.state_hash
+    hash
 }
 
 /// The hash of the state of this selection after a start.
@@ -287,20 +293,10 @@ async fn a_stored_state_of_a_longer_log_is_ignored_and_deleted() {
     fs::copy(stored_state(longer.path()), stored_state(shorter.path())).unwrap();
     assert_eq!(hash_after_start(shorter.path(), rule(Scope::Global, None)).await, of_log);
     // The log has reached the position of the other one.
-    let continued = observe_after(shorter.path(), 150..260).await;
+    let (storage, _predictor, continued) = observed(shorter.path(), 150..260).await;
+    storage.close().unwrap();
     assert_ne!(continued, stored);
     assert_eq!(hash_after_start(shorter.path(), rule(Scope::Global, None)).await, continued);
-}
-
-/// Adds observations without storing states, as before a crash; returns the hash of the state.
-async fn observe_after(dir: &Path, observations: Range<usize>) -> u64 {
-    let (storage, predictor) = open(dir);
-    for number in observations {
-        drop(predictor.ingest().observe(&name(ARMS[0]), observation(number)).await.unwrap());
-    }
-    let report = predictor.selections().report(&rule(Scope::Global, None).name, None, None).await.unwrap();
-    storage.close().unwrap();
-    report.state_hash
 }
 
 /// After a restored backup, an id can be given to another selection.

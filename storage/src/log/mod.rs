@@ -141,13 +141,14 @@ impl Log {
         watermarks: Watermarks,
         options: &StorageOptions,
     ) -> Result<Self, StorageError> {
+        let progress = Arc::<Progress>::default();
         let shared = Arc::new(Shared {
             database,
             hashes,
             scrubber,
             space,
-            queue: Queue::new(options, watermarks.clone()),
-            progress: Arc::default(),
+            queue: Queue::new(options, watermarks.clone(), Arc::clone(&progress)),
+            progress,
             pending: PendingIds::default(),
             watermarks: RwLock::new(watermarks),
             commits: AtomicU64::new(0),
@@ -201,7 +202,7 @@ impl Log {
             let history = (record.kind != RecordKind::Erase).then_some(HistoryEntry { key: &key, event: &[] });
             let encoded = encode(&record, history)?;
             let prepared = Prepared { stream, partition, encoded, id: None, frozen: Vec::new(), amendment };
-            return shared.enqueue(prepared, None, ack).map(Appended::New);
+            return shared.queue.push(prepared, None, ack).map(Appended::New);
         }
         let prepared = |id| -> Result<Prepared, StorageError> {
             let history = HistoryEntry { key: &key, event: &event::encode_event(&record) };
@@ -210,7 +211,7 @@ impl Log {
             Ok(Prepared { stream: stream.clone(), partition, encoded, id, frozen, amendment: None })
         };
         let Some(id) = &record.observation_id else {
-            return shared.enqueue(prepared(None)?, None, ack).map(Appended::New);
+            return shared.queue.push(prepared(None)?, None, ack).map(Appended::New);
         };
         if id.as_str().starts_with(SERVER_ID_PREFIX) {
             return match reading::find_by_place(&shared.database, &stream, id)? {
@@ -235,7 +236,7 @@ impl Log {
         }
         let prepared = prepared(Some(hash))?;
         let encoded = prepared.encoded.clone();
-        let placed = shared.enqueue(prepared, Some(id.clone()), ack)?;
+        let placed = shared.queue.push(prepared, Some(id.clone()), ack)?;
         shard.insert(hash, (encoded, placed.clone()));
         Ok(Appended::New(placed))
     }
@@ -265,7 +266,7 @@ impl Log {
     /// # Errors
     /// `Poisoned` if it will never be known to be durable; `Closed`.
     pub async fn wait_durable(&self, position: CommitPosition) -> Result<(), StorageError> {
-        self.shared.progress.wait(position).await
+        self.ticket(position).durable().await
     }
 
     /// A handle to wait until everything up to `position` is durable.
@@ -342,11 +343,6 @@ impl Log {
 }
 
 impl Shared {
-    fn enqueue(&self, prepared: Prepared, id: Option<ObservationId>, ack: AckMode) -> Result<Placed, StorageError> {
-        let (position, partition, sequence) = self.queue.push(prepared, ack)?;
-        Ok(Placed::new(partition, sequence, id, self.progress.ticket(position)))
-    }
-
     fn existing(&self, known: Lookup, id: &ObservationId) -> Result<Appended, StorageError> {
         let Lookup::Found { partition, sequence, record } = known else {
             return Err(StorageError::ObservationForgotten { id: id.as_str().to_owned() });

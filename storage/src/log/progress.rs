@@ -51,28 +51,6 @@ impl Progress {
         self.durable.load(Ordering::Acquire) >= position.0
     }
 
-    pub(crate) async fn wait(&self, position: CommitPosition) -> Result<(), StorageError> {
-        if self.is_durable(position) {
-            return Ok(());
-        }
-        let reached = {
-            let mut waiting = self.waiting.lock();
-            if self.is_durable(position) {
-                return Ok(());
-            }
-            self.health()?;
-            let (reached, waits) = oneshot::channel();
-            waiting.push(Waiting { position, reached });
-            waits
-        };
-        // A failure ends the wait too, even between the store of the position and the notification.
-        let _ = reached.await;
-        if self.is_durable(position) {
-            return Ok(());
-        }
-        Err(self.health().err().unwrap_or(StorageError::Closed))
-    }
-
     pub(super) fn ticket(self: &Arc<Self>, position: CommitPosition) -> Ticket {
         Ticket { position, progress: Arc::clone(self) }
     }
@@ -112,7 +90,26 @@ impl Ticket {
     /// # Errors
     /// [`StorageError::Poisoned`] if it will never be known to be durable.
     pub async fn durable(&self) -> Result<(), StorageError> {
-        self.progress.wait(self.position).await
+        let Self { position, progress } = self;
+        if progress.is_durable(*position) {
+            return Ok(());
+        }
+        let reached = {
+            let mut waiting = progress.waiting.lock();
+            if progress.is_durable(*position) {
+                return Ok(());
+            }
+            progress.health()?;
+            let (reached, waits) = oneshot::channel();
+            waiting.push(Waiting { position: *position, reached });
+            waits
+        };
+        // A failure ends the wait too, even between the store of the position and the notification.
+        let _ = reached.await;
+        if progress.is_durable(*position) {
+            return Ok(());
+        }
+        Err(progress.health().err().unwrap_or(StorageError::Closed))
     }
 
     #[must_use]

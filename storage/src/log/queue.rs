@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use celeris_model::{Partition, Sequence, StreamName, Timestamp};
+use celeris_model::{ObservationId, Partition, Sequence, StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
 
 use super::AckMode;
 use super::checkpoints::Watermarks;
-use super::progress::CommitPosition;
+use super::progress::{CommitPosition, Placed, Progress};
 use super::watermark::Watermark;
 use crate::database::Column;
 use crate::error::StorageError;
@@ -176,10 +176,11 @@ pub(super) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
     limits: StorageOptions,
+    progress: Arc<Progress>,
 }
 
 impl Queue {
-    pub(super) fn new(limits: &StorageOptions, sequences: Watermarks) -> Self {
+    pub(super) fn new(limits: &StorageOptions, sequences: Watermarks, progress: Arc<Progress>) -> Self {
         let state = State {
             waiting: VecDeque::new(),
             bytes: 0,
@@ -189,15 +190,16 @@ impl Queue {
             sequences,
             closed: false,
         };
-        Self { state: Mutex::new(state), arrived: Condvar::new(), limits: limits.clone() }
+        Self { state: Mutex::new(state), arrived: Condvar::new(), limits: limits.clone(), progress }
     }
 
-    /// Enqueues a record and assigns its position and sequence.
+    /// Enqueues a record with the id that the client gave it, and assigns its position and sequence.
     pub(super) fn push(
         &self,
         prepared: Prepared,
+        given: Option<ObservationId>,
         ack: AckMode,
-    ) -> Result<(CommitPosition, Partition, Sequence), StorageError> {
+    ) -> Result<Placed, StorageError> {
         let bytes = prepared.bytes();
         let mut state = self.state.lock();
         self.check_room(&state, bytes)?;
@@ -207,7 +209,7 @@ impl Queue {
         handed_out.set(partition, sequence);
         let work = Work::Append { sequence, prepared };
         let position = self.enqueue(&mut state, Waiting { work, bytes, ack });
-        Ok((position, partition, sequence))
+        Ok(Placed::new(partition, sequence, given, self.progress.ticket(position)))
     }
 
     /// Enqueues the deletion of a stream; its sequences start again after it.

@@ -177,8 +177,7 @@ impl UserEntry {
         Ok(LockedUser { guard, entry: self })
     }
 
-    /// Whether a request needs neither disk nor a rebuild, so that it can stay on the async
-    /// threads.
+    /// Whether a request needs neither the disk, nor a rebuild, nor to wait for the lock.
     pub(crate) fn is_warm(&self, version: &ServingVersion) -> bool {
         let Some(guard) = self.state.try_lock() else { return false };
         guard.as_ref().is_some_and(|state| state.observations() == 0 || state.held(version).is_some())
