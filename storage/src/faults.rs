@@ -32,12 +32,11 @@ pub fn reach(point: &str) {
     let _ = point;
 }
 
-/// The point `commit FOLDER` of the store whose database is in this folder: a group of the log is
-/// about to be written.
+/// The point `STEP FOLDER` of the store whose database is in this folder.
 #[inline]
-pub(crate) fn reach_commit(folder: &std::path::Path) {
+pub(crate) fn reach_in(folder: &std::path::Path, step: &str) {
     #[cfg(feature = "failpoints")]
-    fail::fail_point!(&format!("commit {}", folder.display()));
+    fail::fail_point!(&format!("{step} {}", folder.display()));
     #[cfg(not(feature = "failpoints"))]
-    let _ = folder;
+    let _ = (folder, step);
 }

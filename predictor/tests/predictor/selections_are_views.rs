@@ -293,8 +293,10 @@ async fn a_stored_state_of_a_longer_log_is_ignored_and_deleted() {
     fs::copy(stored_state(longer.path()), stored_state(shorter.path())).unwrap();
     assert_eq!(hash_after_start(shorter.path(), rule(Scope::Global, None)).await, of_log);
     // The log has reached the position of the other one.
-    let (storage, _predictor, continued) = observed(shorter.path(), 150..260).await;
+    let (storage, predictor, continued) = observed(shorter.path(), 150..260).await;
+    drop(predictor);
     storage.close().unwrap();
+    drop(storage);
     assert_ne!(continued, stored);
     assert_eq!(hash_after_start(shorter.path(), rule(Scope::Global, None)).await, continued);
 }

@@ -8,6 +8,7 @@ use celeris_model::{Decision, DecisionId, ModelId, Timestamp, UserId};
 use super::{Decisions, ErasingDecisions, Shared, stored};
 use crate::database::{Access, Batch, Column, Durability, KeyRange, after_prefix};
 use crate::error::StorageError;
+use crate::faults;
 use crate::layout::envelope::{corrupt, sealed, unseal};
 use crate::layout::keys::{self, KeyReader};
 
@@ -118,6 +119,7 @@ impl Decisions {
         let mut erasing = ErasingDecisions::begin(&self.shared, models, user);
         self.flush();
         let database = &self.shared.database;
+        faults::reach_in(database.path(), "erase");
         let mut touched = Vec::new();
         {
             let _changing = self.shared.changing.lock();

@@ -12,6 +12,7 @@ pub use self::snapshots::Snapshot;
 pub use self::spans::HistorySpan;
 use crate::database::{Access, Column, Database, KeyRange};
 use crate::error::StorageError;
+use crate::faults;
 use crate::layout::event::{Entry, Event};
 use crate::layout::hashing::Hashes;
 use crate::layout::keys;
@@ -65,6 +66,7 @@ impl Histories<'_> {
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn events_after(&self, stream: &StreamName, user: &UserId, epoch: UserEpoch) -> Result<Events, StorageError> {
+        faults::reach_in(self.database.path(), "history");
         let mut events = Events::default();
         let range = KeyRange::prefix(keys::history_of(stream, user));
         let prefix = range.from.len();

@@ -26,7 +26,7 @@ pub(super) fn run(shared: &Shared) {
             continue;
         }
         shared.space.look();
-        faults::reach_commit(shared.database.path());
+        faults::reach_in(shared.database.path(), "commit");
         match write(shared, &group, &mut scratch) {
             Ok(bytes) => publish(shared, &group, bytes),
             Err(error) => shared.progress.poison(&error.to_string()),

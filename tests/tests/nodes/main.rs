@@ -15,6 +15,7 @@ mod export;
 mod forgetting;
 mod future_times;
 mod identities;
+mod occupied_threads;
 mod one_process;
 mod openapi;
 mod options;
