@@ -72,7 +72,7 @@ pub struct Models {
 impl Models {
     /// Makes a version that has a search index the active one of its model, and creates the model
     /// if it does not serve yet. Requests in progress finish on their version.
-    pub(crate) fn switch(&self, stream: &StreamName, defaults: RankingDefaults, version: Arc<ServingVersion>) {
+    pub(crate) fn switch(&self, defaults: RankingDefaults, version: Arc<ServingVersion>) {
         let catalog = Arc::clone(version.retrieval().catalog());
         let _changing = self.changing.lock();
         let models = self.models.load();
@@ -80,7 +80,7 @@ impl Models {
         // Enlist before dismissing, so that items in both tables stay in the catalog throughout.
         catalog.enlist(version.retrieval());
         if let Some(model) = before
-            && model.stream == *stream
+            && model.stream == catalog.stream
             && model.defaults == defaults
         {
             catalog.dismiss(model.active.swap(version).retrieval());
@@ -92,7 +92,7 @@ impl Models {
         let model = ServedModel {
             name: name.clone(),
             id: version.model_id,
-            stream: stream.clone(),
+            stream: catalog.stream.clone(),
             catalog,
             defaults,
             active: version.into(),

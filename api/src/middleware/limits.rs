@@ -3,7 +3,7 @@
 //! A body is read before its request counts as running, so slow clients do not occupy request
 //! slots. Bodies that are still arriving are limited by their total size.
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -51,21 +51,15 @@ pub async fn bound(State((node, threads)): State<(Node, Threads)>, request: Requ
     }
 }
 
-/// Buffers the body of a request. NDJSON bodies stay streams.
+/// Buffers the body of a request, of at most `limits.body` bytes. NDJSON bodies stay streams.
+///
+/// # Errors
+/// 413 if the body is longer, 400 if it is cut off, 503 if too many bytes are arriving.
 async fn buffer(request: Request, node: &Node) -> Result<Request, ApiError> {
     if request.body().is_end_stream() || MediaType::NdJson.is_declared(request.headers()) {
         return Ok(request);
     }
     let (parts, body) = request.into_parts();
-    let body = read(body, node).await?;
-    Ok(Request::from_parts(parts, Body::from(body)))
-}
-
-/// Reads a body of at most `limits.body` bytes.
-///
-/// # Errors
-/// 413 if the body is longer, 400 if it is cut off, 503 if too many bytes are arriving.
-async fn read(body: Body, node: &Node) -> Result<Bytes, ApiError> {
     let max = usize::try_from(node.limits.body.as_u64()).unwrap_or(usize::MAX);
     let mut body = Limited::new(body, max);
     let mut whole = Vec::new();
@@ -102,7 +96,7 @@ async fn read(body: Body, node: &Node) -> Result<Bytes, ApiError> {
             whole.extend_from_slice(&data);
         }
     }
-    Ok(if whole.is_empty() { first } else { whole.into() })
+    Ok(Request::from_parts(parts, if whole.is_empty() { first.into() } else { whole.into() }))
 }
 
 /// Reserves bytes of the budget of arriving bodies.

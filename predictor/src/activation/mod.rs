@@ -41,15 +41,14 @@ impl Activation {
     ) -> Result<(), PredictorError> {
         let version = Arc::new(version);
         self.catalog.equip(stream, &version)?;
-        self.models.switch(stream, defaults, version);
+        self.models.switch(defaults, version);
         Ok(())
     }
 
     /// Makes a prepared version the active one, at once for all requests that start afterwards.
     /// Requests in progress finish on their version.
     pub fn switch(&self, defaults: RankingDefaults, prepared: Prepared) {
-        let Prepared { stream, version, .. } = prepared;
-        self.models.switch(&stream, defaults, version);
+        self.models.switch(defaults, prepared.version);
     }
 
     /// Stops serving a model.

@@ -49,7 +49,6 @@ pub struct Warmed {
 }
 
 pub struct Prepared {
-    pub(super) stream: StreamName,
     pub(super) version: Arc<ServingVersion>,
     pub warmed: Warmed,
 }
@@ -123,7 +122,7 @@ impl Activation {
                 self.prepare_predictions(&hot.stream, (user, *epoch), items, &version, &features)?;
         }
         warmed.took = started.elapsed();
-        Ok(Prepared { stream: hot.stream, version, warmed })
+        Ok(Prepared { version, warmed })
     }
 
     fn prepare_user(

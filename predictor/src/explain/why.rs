@@ -84,19 +84,13 @@ impl Explainer {
 
     /// The user's state and all observations that it has learnt from, read under one lock.
     fn snapshot_with_past(&self, context: &RequestContext) -> Result<(UserSnapshot, Vec<Event>), PredictorError> {
-        let RequestContext { version, entry, key, .. } = context;
-        let sources = self.users.sources(key);
-        let mut user = entry.lock(&sources, version)?;
-        let state = user.state();
-        let observations = state.observations();
-        if observations > OBSERVATIONS_MAX {
-            return Err(PredictorError::HistoryTooLong { observations, max: OBSERVATIONS_MAX });
-        }
-        let snapshot = state.snapshot(version, &sources)?;
-        let past = state.past(&sources, version)?;
-        drop(user);
-        self.users.update_weight(key);
-        Ok((snapshot, past))
+        self.users.with_state(context, |state, sources| {
+            let observations = state.observations();
+            if observations > OBSERVATIONS_MAX {
+                return Err(PredictorError::HistoryTooLong { observations, max: OBSERVATIONS_MAX });
+            }
+            Ok((state.snapshot(&context.version, sources)?, state.past(sources, &context.version)?))
+        })
     }
 
     /// The answer without its `because`, and the terms for it.

@@ -155,38 +155,40 @@ impl Ingest {
         change: &Change<'_>,
         record: impl FnOnce(UserEpoch) -> Record,
     ) -> Result<Attempt, PredictorError> {
-        let entry = Arc::clone(&context.entry);
-        let sources = self.users.sources(&context.key);
-        let mut user = entry.lock(&sources, &context.version)?;
-        let state = user.state();
-        if let Some(ticket) = state.pending() {
-            return Ok(Attempt::Wait(ticket));
-        }
-        if !matches!(change.amendment, Amendment::ForgetAll) {
-            state.read_back(&sources, &context.version)?;
-        }
-        let taken_back =
-            change.reward.map(|reward| self.attribution.without_reward(&context.key, reward)).transpose()?;
-        let user_epoch = state.epoch.next();
-        let append = Append {
-            stream: context.model.stream.clone(),
-            record: record(user_epoch),
-            frozen: Vec::new(),
-            ack: AckMode::Wait,
-        };
-        let placed = match self.storage.log().append(append)? {
-            Appended::New(placed) => placed,
-            Appended::Existing(_) => unreachable!("only an observation brings an id that may exist"),
-        };
-        state.amend(change.amendment, placed.ticket().clone());
-        if let Some((decision, slots)) = taken_back {
-            // Until the retraction is durable the log still contains the reward.
-            self.attribution.keep(&decision, slots);
-        }
-        drop(user);
-        self.users.update_weight(&context.key);
-        context.entry.changed.notify_waiters();
-        Ok(Attempt::Done(Pending { context, user_epoch, placed }))
+        let appended = self.users.with_state(&context, |state, sources| {
+            if let Some(ticket) = state.pending() {
+                return Ok(Err(ticket));
+            }
+            if !matches!(change.amendment, Amendment::ForgetAll) {
+                state.read_back(sources, &context.version)?;
+            }
+            let taken_back =
+                change.reward.map(|reward| self.attribution.without_reward(&context.key, reward)).transpose()?;
+            let user_epoch = state.epoch.next();
+            let append = Append {
+                stream: context.model.stream.clone(),
+                record: record(user_epoch),
+                frozen: Vec::new(),
+                ack: AckMode::Wait,
+            };
+            let placed = match self.storage.log().append(append)? {
+                Appended::New(placed) => placed,
+                Appended::Existing(_) => unreachable!("only an observation brings an id that may exist"),
+            };
+            state.amend(change.amendment, placed.ticket().clone());
+            if let Some((decision, slots)) = taken_back {
+                // Until the retraction is durable the log still contains the reward.
+                self.attribution.keep(&decision, slots);
+            }
+            Ok(Ok((user_epoch, placed)))
+        })?;
+        Ok(match appended {
+            Ok((user_epoch, placed)) => {
+                context.entry.changed.notify_waiters();
+                Attempt::Done(Pending { context, user_epoch, placed })
+            }
+            Err(ticket) => Attempt::Wait(ticket),
+        })
     }
 
     async fn finish_amendment(&self, pending: Pending) -> Result<Sequence, PredictorError> {

@@ -2,7 +2,7 @@
 //! §2.4, `observe`).
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use celeris_model::{
     DecisionFacts, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
@@ -16,7 +16,7 @@ use crate::error::PredictorError;
 use crate::exploration::RewardSource;
 use crate::loss::LossEvent;
 use crate::models::{ServedModel, ShadowSample};
-use crate::users::{Learner, LockedUser, RequestContext, UserEntry};
+use crate::users::{Learner, RequestContext, Sources, UserEntry, UserState};
 use crate::version::ServingVersion;
 
 /// Result of an observation.
@@ -117,20 +117,16 @@ impl Ingest {
             return Err(PredictorError::Recreated { model: model.clone() });
         }
         check_id(observation)?;
-        let context = self.check(served, observation)?;
+        self.check(&served, observation)?;
+        let context = self.users.context(served, &observation.user);
         let decision = observation.decision.as_ref().map(|id| self.attribution.target(model_id, id)).transpose()?;
         Ok(Addressed { model: model.clone(), model_id, context, decision, source: RewardSource::Client })
     }
 
-    /// Checks the numbers of an observation; returns the context of its user.
-    pub(super) fn check(
-        &self,
-        model: Arc<ServedModel>,
-        observation: &Observation,
-    ) -> Result<RequestContext, PredictorError> {
+    /// Checks the numbers of an observation.
+    pub(super) fn check(&self, model: &ServedModel, observation: &Observation) -> Result<(), PredictorError> {
         observation.validate(self.clock_skew.latest())?;
-        model.active.load().learning.loss().check_label(observation.label)?;
-        Ok(self.users.context(model, &observation.user))
+        Ok(model.active.load().learning.loss().check_label(observation.label)?)
     }
 
     /// Predicts an observation that was checked, enqueues it and learns from it.
@@ -143,16 +139,10 @@ impl Ingest {
         let context = &addressed.context;
         let versions = self.models.learners(&context.model.stream);
         let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
-        let warm = versions.iter().all(|version| context.entry.is_warm(version));
-        let rebuilding = (!warm).then(Instant::now);
         let learners = Learners { versions: &versions, slots: &slots };
-        let mut user = context.entry.lock(&self.users.sources(&context.key), &context.version)?;
-        let pending = self.learn(addressed, learners, &mut user, observation, ack)?;
-        drop(user);
-        if let Some(started) = rebuilding {
-            self.users.record_load(started.elapsed());
-        }
-        self.users.update_weight(&context.key);
+        let pending = self.users.with_state(context, |state, sources| {
+            self.learn(addressed, learners, (state, sources), observation, ack)
+        })?;
         if !pending.duplicate {
             context.entry.changed.notify_waiters();
         }
@@ -163,14 +153,12 @@ impl Ingest {
         &self,
         addressed: &Addressed,
         Learners { versions, slots }: Learners<'_>,
-        user: &mut LockedUser<'_>,
+        (state, sources): (&mut UserState, &Sources<'_>),
         observation: &Observation,
         ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
         let Addressed { model, model_id, context, decision, source } = addressed;
         let stream = &context.model.stream;
-        let sources = self.users.sources(&context.key);
-        let state = user.state();
         let join = |target| self.attribution.join(stream, target, state.epoch, observation);
         let facts = decision.as_ref().map(join).transpose()?;
         let joined = facts.as_ref().map(|facts| facts.joined);
@@ -179,12 +167,12 @@ impl Ingest {
         }
         for version in versions {
             // Rebuilding a state locks other items, so it must happen before this item is locked.
-            state.model(version, &sources)?;
+            state.model(version, sources)?;
         }
         let (resolved, freeze) = self.features.freeze(versions, slots, stream, &observation.item)?;
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {
-            let model = state.model(version, &sources)?;
+            let model = state.model(version, sources)?;
             let response = model.response(features.features());
             // Prefetch the state while the log record is built; prefetching earlier evicts the
             // weights.
@@ -215,7 +203,7 @@ impl Ingest {
         let learners: Vec<Learner> =
             versions.iter().zip(resolved).map(|(version, newest)| Learner { version, newest }).collect();
         let event = Event { item, label, weight, timestamp, epoch: user_epoch };
-        state.advance(event, placed.ticket().clone(), learners, &sources);
+        state.advance(event, placed.ticket().clone(), learners, sources);
         Ok(PendingObservation {
             placed,
             entry: context.entry.clone(),

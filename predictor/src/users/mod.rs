@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use celeris_model::{ModelId, StreamName, UserEpoch, UserId, VersionId};
 use celeris_storage::{Storage, Ticket};
 
-use crate::cache::{BoundedCache, Hottest};
+use crate::cache::{BoundedCache, Held, Hottest};
 use crate::error::PredictorError;
 use crate::features::FeatureStore;
 use crate::models::ServedModel;
 
 pub(crate) use context::{Persistence, RequestContext};
 pub(crate) use state::{
-    Amendment, Learner, LockedUser, Preparation, ResolvedEvents, Sources, Stretch, UserEntry, UserKey, UserSnapshot,
+    Amendment, Learner, Preparation, ResolvedEvents, Sources, Stretch, UserEntry, UserKey, UserSnapshot, UserState,
     UserStatus,
 };
 
@@ -56,19 +56,34 @@ impl UserStore {
         Sources::new(&self.storage, &self.features, key)
     }
 
-    /// The user's current state.
-    pub(crate) fn snapshot(&self, context: &RequestContext) -> Result<UserSnapshot, PredictorError> {
-        let RequestContext { version, entry, key, .. } = context;
-        let rebuilding = (!entry.is_warm(version)).then(Instant::now);
+    /// Runs `work` on the locked state of the user, which is loaded if it is not in memory.
+    ///
+    /// # Errors
+    /// `Storage`, or those of `work`.
+    pub(crate) fn with_state<R>(
+        &self,
+        RequestContext { version, entry, key, .. }: &RequestContext,
+        work: impl FnOnce(&mut UserState, &Sources<'_>) -> Result<R, PredictorError>,
+    ) -> Result<R, PredictorError> {
+        let bytes = entry.bytes();
+        let loading = (!entry.is_warm(version)).then(Instant::now);
         let sources = self.sources(key);
         let mut user = entry.lock(&sources, version)?;
-        let snapshot = user.state().snapshot(version, &sources)?;
+        let result = work(user.state(), &sources);
         drop(user);
-        if let Some(started) = rebuilding {
-            self.record_load(started.elapsed());
-            self.update_weight(key);
+        // The time of a load is what a cache hit saves.
+        if let Some(started) = loading {
+            self.cache.record_load(started.elapsed());
         }
-        Ok(snapshot)
+        if entry.bytes() != bytes {
+            self.cache.update_weight(key);
+        }
+        result
+    }
+
+    /// The user's current state.
+    pub(crate) fn snapshot(&self, context: &RequestContext) -> Result<UserSnapshot, PredictorError> {
+        self.with_state(context, |state, sources| state.snapshot(&context.version, sources))
     }
 
     /// The user's epoch, once all events up to it are durable, and `min_epoch` is reached.
@@ -82,16 +97,13 @@ impl UserStore {
     ) -> Result<UserEpoch, PredictorError> {
         self.reach(context, min_epoch).await?;
         let (epoch, pending) = self.latest(context)?;
-        self.update_weight(&context.key);
         self.settle(context, pending.as_ref()).await?;
         Ok(epoch)
     }
 
     /// The user's epoch, and the ticket of its latest event if that is not known to be durable.
     fn latest(&self, context: &RequestContext) -> Result<(UserEpoch, Option<Ticket>), PredictorError> {
-        let mut user = context.entry.lock(&self.sources(&context.key), &context.version)?;
-        let state = user.state();
-        Ok((state.epoch, state.pending()))
+        self.with_state(context, |state, _| Ok((state.epoch, state.pending())))
     }
 
     /// Loads the user's state if it is not in memory. Requests that wait for another one to load it
@@ -154,11 +166,7 @@ impl UserStore {
         Ok(())
     }
 
-    /// Records the time taken to load a user, which is what cache hits save.
-    pub(crate) fn record_load(&self, took: Duration) {
-        self.cache.record_load(took);
-    }
-
+    /// Accounts for the size of an entry that was used by work in the background.
     pub(crate) fn update_weight(&self, key: &UserKey) {
         self.cache.update_weight(key);
     }

@@ -44,7 +44,7 @@ impl Histories<'_> {
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn of(&self, stream: &StreamName, user: &UserId) -> Result<Vec<(Sequence, Record)>, StorageError> {
-        reading::of_user(self.database, stream, user, None)
+        self.after(stream, user, UserEpoch(0))
     }
 
     /// [`Histories::of`] for the events after `epoch`.
@@ -57,7 +57,7 @@ impl Histories<'_> {
         user: &UserId,
         epoch: UserEpoch,
     ) -> Result<Vec<(Sequence, Record)>, StorageError> {
-        reading::of_user(self.database, stream, user, Some(epoch))
+        reading::of_user(self.database, stream, user, epoch)
     }
 
     /// The user's events after `epoch` (0 for all) from which states learn: as

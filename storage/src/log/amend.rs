@@ -88,7 +88,7 @@ fn retract(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     record.label = 0.0;
     let mut blanked = vec![(sequence, original.user_epoch)];
     if original.first_label.is_some() {
-        for (at, correction) in reading::of_user(database, stream, &record.user, None)? {
+        for (at, correction) in reading::of_user(database, stream, &record.user, UserEpoch(0))? {
             if correction.kind == RecordKind::Correct && correction.targets.contains(&sequence) {
                 blanked.push((at, correction.user_epoch));
             }

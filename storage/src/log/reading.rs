@@ -88,19 +88,17 @@ impl Log {
 
 const MISSING: &str = "an index names it, but it is not there";
 
-/// The records of a user; see [`crate::Histories::of`] and [`crate::Histories::after`].
+/// The records of a user after `epoch`; see [`crate::Histories::after`].
 pub(crate) fn of_user(
     database: &Database,
     stream: &StreamName,
     user: &UserId,
-    after: Option<UserEpoch>,
+    epoch: UserEpoch,
 ) -> Result<Vec<(Sequence, Record)>, StorageError> {
     let mut sequences = Vec::new();
-    let mut range = KeyRange::prefix(keys::history_of(stream, user));
+    let range = KeyRange::prefix(keys::history_of(stream, user));
     let prefix = range.from.len();
-    if let Some(epoch) = after {
-        range = range.after(keys::history(stream, user, epoch));
-    }
+    let range = range.after(keys::history(stream, user, epoch));
     database.scan(Column::History, range, Access::Lookup, |key, value| {
         sequences.push(Entry::decode(key, prefix, value)?.sequence);
         Ok(ControlFlow::Continue(()))
