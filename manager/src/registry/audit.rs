@@ -206,14 +206,6 @@ impl AuditLog {
         self.streams.lock().insert(model, stream.clone());
     }
 
-    /// Records an event. A write error is only logged, since the event has already happened.
-    #[expect(clippy::needless_pass_by_value, reason = "callers are done with an event once it is recorded")]
-    pub(crate) fn note(&self, event: Event) {
-        if let Err(error) = self.commit(RegistryBatch::new(), std::slice::from_ref(&event)) {
-            tracing::error!(model = %event.model, kind = event.kind.name(), %error, "cannot record an event");
-        }
-    }
-
     /// Commits all changes of a batch together with their events in one atomic write. Each event
     /// gets the detail `observations`, the number of records in the log of the model's stream at
     /// that time.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Cause;
 use crate::error::ManagerError;
 use crate::job_id::JobId;
-use crate::registry::{Event, EventKind, GateReport, ModelRecord, Registry};
+use crate::registry::{Actor, Event, EventKind, GateReport, ModelRecord, Registry};
 use crate::settings::Engine;
 
 /// Number of jobs kept in the registry.
@@ -80,11 +80,9 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Reads the jobs from the registry. Jobs that a stopped node left unfinished are marked as
-    /// failed and returned as the second value.
-    pub(super) fn open(storage: Storage, registry: Arc<Registry>) -> Result<(Self, Vec<Job>), ManagerError> {
+    /// Reads the jobs from the registry. Jobs that a stopped node left unfinished have failed.
+    pub(super) fn open(storage: Storage, registry: Arc<Registry>) -> Result<Self, ManagerError> {
         let jobs = Self { storage, registry, known: Mutex::default() };
-        let mut interrupted = Vec::new();
         for (_, job) in jobs.storage.registry().list::<Job>(&jobs_key()?)? {
             let mut job = match job {
                 Ok(job) => job,
@@ -102,17 +100,22 @@ impl Jobs {
                     Ok(()) | Err(StorageError::StorageFull { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
-                interrupted.push(job.clone());
             }
             jobs.known.lock().insert(job.job.clone(), job);
         }
-        Ok((jobs, interrupted))
+        Ok(jobs)
     }
 
+    /// Writes the record of a job, and the event of its failure.
     fn keep(&self, job: &Job) -> Result<(), StorageError> {
         let mut batch = RegistryBatch::new();
         batch.put(job_key(job.job.as_str())?, job)?;
-        self.storage.registry().commit(&batch)
+        let failure = (job.state == JobState::Failed).then(|| {
+            let why = job.error.as_deref().unwrap_or("no reason given");
+            let event = Event::now((&job.model, job.model_id), EventKind::TrainingFailed, Actor::Job, why);
+            event.with("job", job.job.as_str())
+        });
+        self.registry.audit().commit(batch, failure.as_slice())
     }
 
     /// Accepts a job, unless another job of the model is unfinished, and records its start in the
@@ -189,6 +192,7 @@ impl Jobs {
     pub(super) fn finish(&self, id: &JobId, change: impl FnOnce(&mut Job)) -> Option<Job> {
         let mut known = self.known.lock();
         let job = known.get_mut(id)?;
+        // Requests see the end of the job only together with its event.
         change(job);
         if let Err(error) = self.keep(job) {
             tracing::error!(job = %id, %error, "cannot record how a job ended");

@@ -28,7 +28,7 @@ use crate::error::ManagerError;
 use crate::job_id::JobId;
 use crate::monitoring::Monitoring;
 use crate::promotion::Promotion;
-use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry, VersionStore};
+use crate::registry::{Actor, Event, ModelRecord, Registry, VersionStore};
 use crate::settings::{Engine, TrainingOptions};
 
 /// Starting point of a training.
@@ -120,12 +120,9 @@ impl Training {
         uses: Uses,
         (trainer, options): (PathBuf, TrainingOptions),
     ) -> Result<Arc<Self>, ManagerError> {
-        let (jobs, interrupted) = Jobs::open(storage.clone(), Arc::clone(&uses.registry))?;
+        let jobs = Jobs::open(storage.clone(), Arc::clone(&uses.registry))?;
         let readings = Readings::new(storage.clone());
         let training = Self { storage, uses, trainer, options, jobs, readings };
-        for job in &interrupted {
-            training.note_failure(job);
-        }
         remove_dir(&training.jobs_dir())?;
         Ok(Arc::new(training))
     }
@@ -230,19 +227,9 @@ impl Training {
                 }
             }
         });
-        if let Some(job) = &ended {
+        if let Some(job) = ended {
             self.uses.monitoring.trained(job.model_id);
         }
-        if let Some(job) = ended.filter(|job| job.state == JobState::Failed) {
-            self.note_failure(&job);
-        }
-    }
-
-    /// Records an event for a job that produced no version.
-    fn note_failure(&self, job: &Job) {
-        let why = job.error.as_deref().unwrap_or("no reason given");
-        let event = Event::now((&job.model, job.model_id), EventKind::TrainingFailed, Actor::Job, why);
-        self.uses.registry.audit().note(event.with("job", job.job.as_str()));
     }
 
     fn jobs_dir(&self) -> PathBuf {
