@@ -8,8 +8,10 @@ use std::{env, fmt, fs};
 
 use bytesize::ByteSize;
 use celeris_manager::{TrainerLimits, Trainers, TrainingOptions};
+use celeris_model::Timestamp;
+use celeris_model::observation::EARLIEST;
 use celeris_storage::StorageOptions;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 
 use crate::hosts::without_port;
@@ -137,6 +139,10 @@ pub struct Limits {
     /// How long a stream may send nothing before it is closed; empty lines keep it open.
     #[serde(with = "humantime_serde")]
     pub stream_idle_timeout: Duration,
+    /// The earliest timestamp of an observation, as RFC 3339 text. The default rejects times in
+    /// seconds, which as milliseconds are in January 1970.
+    #[serde(deserialize_with = "time")]
+    pub earliest_time: Timestamp,
     /// How far the timestamp of an observation may be ahead of the node's clock.
     #[serde(with = "humantime_serde")]
     pub clock_skew: Duration,
@@ -158,12 +164,23 @@ impl Default for Limits {
             requests: 1024,
             streams: 64,
             stream_idle_timeout: Duration::from_secs(60),
+            earliest_time: YEAR_2000,
             clock_skew: Duration::from_secs(300),
             request_timeout: Duration::from_secs(30),
             observations_in_flight: 8192,
             models: 100,
         }
     }
+}
+
+const YEAR_2000: Timestamp = Timestamp(946_684_800_000);
+
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let time: jiff::Timestamp = text
+        .parse()
+        .map_err(|_| serde::de::Error::custom(format!("expected a time like 1995-01-01T00:00:00Z, got {text:?}")))?;
+    Ok(Timestamp(time.as_millisecond()).max(EARLIEST))
 }
 
 /// Memory budgets of the caches.

@@ -22,10 +22,26 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong with this request, with the name of the field, and how to correct it.
     pub detail: String,
+    /// The fields that are wrong; absent if the problem is not about a field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldError>,
+}
+
+/// A field of the request that is wrong.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct FieldError {
+    /// The place of the field in the body, as a JSON pointer (RFC 6901); or `/NAME` for a parameter
+    /// of the query.
+    pub pointer: String,
+    /// What is wrong with it.
+    pub detail: String,
 }
 
 /// Maximum bytes of a detail, which may quote client input.
-const DETAIL_BYTES_MAX: usize = 2_000;
+const DETAIL_BYTES_MAX: usize = 1_500;
+
+/// Maximum bytes of a pointer, which may quote client input.
+const POINTER_BYTES_MAX: usize = 250;
 
 /// Value of the `Retry-After` header, in seconds, when the node is overloaded.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -37,18 +53,15 @@ pub struct ApiError {
     slug: &'static str,
     title: &'static str,
     detail: String,
+    /// The field that is wrong, as a JSON pointer.
+    pointer: Option<String>,
 }
 
 impl ApiError {
     #[expect(clippy::needless_pass_by_value, reason = "callers hand over errors and texts that they are done with")]
     fn new(status: StatusCode, slug: &'static str, title: &'static str, detail: impl ToString) -> Self {
-        let mut detail = detail.to_string();
-        if detail.len() > DETAIL_BYTES_MAX {
-            let end = (0..=DETAIL_BYTES_MAX).rev().find(|end| detail.is_char_boundary(*end));
-            detail.truncate(end.unwrap_or_default());
-            detail.push('…');
-        }
-        Self { status, slug, title, detail }
+        let detail = truncated(detail.to_string(), DETAIL_BYTES_MAX);
+        Self { status, slug, title, detail, pointer: None }
     }
 
     /// 400: the body is not JSON.
@@ -59,6 +72,19 @@ impl ApiError {
     /// 422: a field is missing, unknown, of the wrong type or out of range.
     pub fn invalid(detail: impl ToString) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-field", "A field is not valid", detail)
+    }
+
+    /// 422: the field at `path`, as in `filter.all[0].attribute`, is not valid.
+    pub fn field(path: &str, problem: impl std::fmt::Display) -> Self {
+        Self::invalid(format!("{path}: {problem}")).at(path)
+    }
+
+    /// The error with the path of the field that is wrong, as in `filter.all[0].attribute`.
+    #[must_use]
+    pub fn at(self, path: &str) -> Self {
+        let steps = path.split(['.', '[']).map(|step| step.trim_end_matches(']'));
+        let pointer = steps.map(|step| format!("/{step}")).collect();
+        Self { pointer: Some(truncated(pointer, POINTER_BYTES_MAX)), ..self }
     }
 
     /// 413: the body exceeds the size limit.
@@ -136,7 +162,17 @@ impl ApiError {
             title: self.title.to_owned(),
             status: self.status.as_u16(),
             detail: self.detail.clone(),
+            errors: self.pointer.iter().map(|pointer| self.field_error(pointer)).collect(),
         }
+    }
+
+    fn field_error(&self, pointer: &str) -> FieldError {
+        FieldError { pointer: pointer.to_owned(), detail: self.detail.clone() }
+    }
+
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
     }
 
     /// Whether the status is 503, so that the client may try again soon.
@@ -144,6 +180,15 @@ impl ApiError {
     pub fn is_unavailable(&self) -> bool {
         self.status == StatusCode::SERVICE_UNAVAILABLE
     }
+}
+
+fn truncated(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        let end = (0..=bytes_max).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        text.push('…');
+    }
+    text
 }
 
 impl IntoResponse for ApiError {
@@ -177,6 +222,15 @@ impl From<ModelError> for ApiError {
     fn from(error: ModelError) -> Self {
         match error {
             ModelError::NotPositiveDefinite { .. } => Self::internal(error),
+            ModelError::NonFinite { what }
+            | ModelError::OutOfRange { what, .. }
+            | ModelError::Time { what, .. }
+            | ModelError::DimMismatch { what, .. }
+                if !what.contains(' ') =>
+            {
+                Self::invalid(error).at(what)
+            }
+            ModelError::LabelRange { .. } => Self::invalid(error).at("label_range"),
             other => Self::invalid(other),
         }
     }
@@ -193,11 +247,12 @@ impl From<PredictorError> for ApiError {
             | PredictorError::EpochNotReached { .. }
             | PredictorError::ObservationConflict { .. }
             | PredictorError::Rewarded => Self::conflict(error),
-            PredictorError::NoItems
-            | PredictorError::HistoryTooLong { .. }
-            | PredictorError::Field { .. }
-            | PredictorError::Segment { .. }
-            | PredictorError::UserMissing { .. }
+            PredictorError::NoItems => Self::invalid(error).at("items"),
+            PredictorError::LabelRange { .. } => Self::invalid(error).at("label"),
+            PredictorError::Field { field, .. } => Self::invalid(error).at(field),
+            PredictorError::Segment { .. } => Self::invalid(error).at("segment"),
+            PredictorError::UserMissing { .. } => Self::invalid(error).at("user"),
+            PredictorError::HistoryTooLong { .. }
             | PredictorError::Features { .. }
             | PredictorError::Attributes(_)
             | PredictorError::Bandit(_) => Self::invalid(error),
@@ -220,9 +275,9 @@ impl From<ManagerError> for ApiError {
             | ManagerError::IsSelection { .. }
             | ManagerError::IsArm { .. }
             | ManagerError::NothingToRollBackTo { .. } => Self::conflict(error),
-            ManagerError::Dim { .. }
-            | ManagerError::Setting { .. }
-            | ManagerError::TooManyModels { .. }
+            ManagerError::Dim { .. } => Self::invalid(error).at("dim"),
+            ManagerError::Setting { setting, .. } => Self::invalid(error).at(setting),
+            ManagerError::TooManyModels { .. }
             | ManagerError::TrainerSetting { .. }
             | ManagerError::SelectionSetting { .. }
             | ManagerError::Bandit { .. }

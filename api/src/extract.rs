@@ -28,13 +28,52 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
-        let cause = error.into_inner();
+        let cause = error.inner();
+        let problem = plain_words(&cause.to_string(), text);
         let nameless = path == "." || path == "?";
-        let detail = if nameless { cause.to_string() } else { format!("{path}: {cause}") };
-        if cause.is_data() { ApiError::invalid(detail) } else { ApiError::malformed(detail) }
+        if !cause.is_data() {
+            return if nameless {
+                ApiError::malformed(problem)
+            } else {
+                ApiError::malformed(format!("{path}: {problem}")).at(&path)
+            };
+        }
+        let missing = problem.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+        match (nameless, missing) {
+            (true, Some(field)) => ApiError::invalid(&problem).at(field),
+            (false, Some(field)) => ApiError::field(&path, &problem).at(&format!("{path}.{field}")),
+            (true, None) => ApiError::invalid(problem),
+            (false, None) => ApiError::field(&path, problem),
+        }
     })?;
     deserializer.end().map_err(ApiError::malformed)?;
     Ok(value)
+}
+
+/// The words of a parser for those of a client: types of JSON instead of types of Rust, and no line
+/// number in a text of one line.
+fn plain_words(problem: &str, text: &[u8]) -> String {
+    const WORDS: [(&str, &str); 12] = [
+        ("expected f32", "expected a number"),
+        ("expected f64", "expected a number"),
+        ("expected usize", "expected a whole number of 0 or more"),
+        ("expected u64", "expected a whole number of 0 or more"),
+        ("expected u32", "expected a whole number of 0 or more"),
+        ("expected u8", "expected a whole number of 0 or more"),
+        ("expected i64", "expected a whole number"),
+        ("expected a sequence", "expected an array"),
+        ("invalid type: sequence", "invalid type: array"),
+        ("expected a map", "expected an object"),
+        ("invalid type: map", "invalid type: object"),
+        ("expected ident", "a word is misspelt; expected true, false or null"),
+    ];
+    let mut plain = WORDS.iter().fold(problem.to_owned(), |plain, (theirs, ours)| plain.replace(theirs, ours));
+    if let Some(at) = plain.find("expected struct ") {
+        let end = plain[at..].find(" at line").map_or(plain.len(), |end| at + end);
+        plain.replace_range(at..end, "expected an object");
+    }
+    let is_one_line = !text.trim_ascii_end().contains(&b'\n');
+    if is_one_line { plain.replace(" at line 1 column", " at column") } else { plain }
 }
 
 /// A JSON body that is not parsed yet.

@@ -15,6 +15,7 @@ mod error;
 mod extract;
 mod hosts;
 mod ingest_pool;
+mod line_replies;
 mod media_types;
 mod middleware;
 mod ndjson;

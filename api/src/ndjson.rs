@@ -1,17 +1,17 @@
-//! NDJSON bodies, one JSON object per line, read as they arrive in bounded memory.
+//! Bodies of many JSON objects: NDJSON, one object per line, read as they arrive in bounded memory;
+//! or one JSON array.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::http::HeaderMap;
 use futures_util::StreamExt;
-use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use utoipa::ToSchema;
 
 use crate::config::Limits;
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::media_types::MediaType;
 
 /// A line in processing: its number, and its result so far or its error.
@@ -22,24 +22,18 @@ pub struct Line<T> {
     pub outcome: Result<T, ApiError>,
 }
 
-/// A rejected line of a stream.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct RejectedLine {
-    /// Line number, from 1.
-    pub line: u64,
-    /// Why the line was rejected.
-    pub error: Problem,
-}
-
 /// Acquires a permit of `streams`, which the caller must keep until the response ends. Streams have
 /// their own limit: they may be open for days and must not occupy the slots of ordinary requests.
 ///
 /// # Errors
-/// 415 if the body is not NDJSON, 503 if too many streams are open.
-pub fn admit(streams: &Arc<Semaphore>, headers: &HeaderMap) -> Result<OwnedSemaphorePermit, ApiError> {
-    MediaType::NdJson.check(headers)?;
+/// 415 if the body is neither NDJSON nor JSON, 503 if too many streams are open.
+pub fn admit(streams: &Arc<Semaphore>, headers: &HeaderMap) -> Result<(OwnedSemaphorePermit, MediaType), ApiError> {
+    let form = if MediaType::Json.is_declared(headers) { MediaType::Json } else { MediaType::NdJson };
+    form.check(headers)?;
     let permit = streams.clone().try_acquire_owned();
-    permit.map_err(|_| ApiError::unavailable("too many streams are open on this node; end one, or try again"))
+    let permit =
+        permit.map_err(|_| ApiError::unavailable("too many streams are open on this node; end one, or try again"))?;
+    Ok((permit, form))
 }
 
 /// Settings for reading a stream of lines.
@@ -83,14 +77,57 @@ struct Reader<T> {
 /// The receiver was dropped.
 struct Abandoned;
 
-/// Reads the lines of `body` on a separate task and sends them in batches, in order and without
-/// blank lines. At most `batches` of them are queued.
-pub fn read<T: Send + 'static>(body: Body, reading: Reading<T>, batches: usize) -> mpsc::Receiver<Vec<Line<T>>> {
+/// Reads the lines of an NDJSON body, without blank lines, or the elements of a JSON array, on a
+/// separate task, and sends them in batches, in order. At most `batches` of them are queued.
+///
+/// # Errors
+/// 400 or 422 if the body is JSON and no array.
+pub async fn read<T: Send + 'static>(
+    (body, form): (Body, MediaType),
+    reading: Reading<T>,
+    batches: usize,
+) -> Result<mpsc::Receiver<Vec<Line<T>>>, ApiError> {
     let (sender, receiver) = mpsc::channel(batches);
-    let (batch, rest) = (Vec::with_capacity(reading.batch_lines), Vec::new());
-    let reader = Reader { reading, sender, batch, line: 0, rest, passing_over: false };
-    tokio::spawn(reader.read(body));
-    receiver
+    match form {
+        MediaType::NdJson => {
+            let (batch, rest) = (Vec::with_capacity(reading.batch_lines), Vec::new());
+            let reader = Reader { reading, sender, batch, line: 0, rest, passing_over: false };
+            tokio::spawn(reader.read(body));
+        }
+        MediaType::Json => {
+            let elements = elements(body).await?;
+            tokio::spawn(async move {
+                let mut lines = (1..).zip(elements).map(|(line, element)| parsed_element(&reading, line, &element));
+                loop {
+                    let batch: Vec<Line<T>> = lines.by_ref().take(reading.batch_lines).collect();
+                    if batch.is_empty() || sender.send(batch).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+    Ok(receiver)
+}
+
+/// The elements of a JSON array, which the limits layer has bounded and buffered.
+async fn elements(body: Body) -> Result<Vec<Value>, ApiError> {
+    let text = to_bytes(body, usize::MAX).await.map_err(ApiError::malformed)?;
+    let value: Value = serde_json::from_slice(&text).map_err(ApiError::malformed)?;
+    let Value::Array(elements) = value else {
+        return Err(ApiError::invalid(
+            "expected a JSON array of objects; send one JSON object per line as application/x-ndjson",
+        ));
+    };
+    if elements.is_empty() {
+        return Err(ApiError::invalid("expected at least one element"));
+    }
+    Ok(elements)
+}
+
+fn parsed_element<T>(reading: &Reading<T>, line: u64, element: &Value) -> Line<T> {
+    let text = serde_json::to_vec(element).expect("a JSON value can be written");
+    Line { line, outcome: (reading.parse)(&text) }
 }
 
 impl<T: Send + 'static> Reader<T> {

@@ -119,6 +119,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
             candidates_in_full: decisions.candidates_in_full,
             candidates_sampled: decisions.candidates_sampled,
         },
+        earliest_time: config.limits.earliest_time,
         clock_skew_max: config.limits.clock_skew,
         ..PredictorOptions::default()
     };

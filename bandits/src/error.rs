@@ -44,9 +44,6 @@ pub enum BanditError {
     /// The shares of an A/B split do not match its arms.
     #[error("strategy.shares: give {arms} shares above 0 whose sum is 1, one for each arm, got {received:?}")]
     Shares { arms: usize, received: Vec<f64> },
-    /// The range of labels is invalid.
-    #[error("label_range must be two finite numbers, the smaller one first, got [{low}, {high}]")]
-    LabelRange { low: f32, high: f32 },
     /// The user's posterior cannot be sampled.
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -105,6 +105,7 @@ fn observed(body: ObserveBody) -> ObserveReply {
         observation_id: body.observation_id.unwrap_or_else(made),
         duplicate: false,
         predicted: Some(SCORE),
+        clipped: None,
         joined: None,
     }
 }

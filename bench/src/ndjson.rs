@@ -98,6 +98,7 @@ impl Lines {
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(Failure::other)?.into_data() else { continue };
             answered += memchr::memchr_iter(b'\n', &data).count();
+            answered -= memchr::memmem::find_iter(&data, b"{\"summary\":").count();
             // A rejected line begins with its number. One that is split between two frames is
             // missed, but others are not.
             if refused.is_none() && memchr::memmem::find(&data, b"{\"line\":").is_some() {

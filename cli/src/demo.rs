@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings, TemporaryFolder};
 use celeris_manager::{Cause, JobState, ManagerError, ModelConfig, TrainRequest};
+use celeris_model::observation::EARLIEST;
 use celeris_model::{ItemId, ModelName, Observation, ObservationId, VersionId};
 use celeris_predictor::PredictorError;
 use celeris_storage::AckMode;
@@ -49,7 +50,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let config = config::load(None, args.listen.as_deref()).map_err(Failure::BadInput)?;
+    let mut config = config::load(None, args.listen.as_deref()).map_err(Failure::BadInput)?;
+    // Data sets have ratings from before 2000.
+    config.limits.earliest_time = EARLIEST;
     let temporary = TemporaryFolder::new().map_err(Failure::other)?;
     let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
     runtime()?.block_on(async move {

@@ -81,7 +81,9 @@ type Response = ureq::http::Response<ureq::Body>;
 
 fn refuse(mut response: Response) -> Result<Response, Failure> {
     let status = response.status();
-    if status.is_success() {
+    // Replies to lines say what is wrong with each, also if all were rejected.
+    let of_lines = response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson");
+    if status.is_success() || of_lines {
         return Ok(response);
     }
     let problem: Value = response.body_mut().read_json().unwrap_or_default();
@@ -97,6 +99,9 @@ fn read_answers(response: Response, sent: &Sent<'_>) -> Result<usize, Failure> {
         let answer: Value = serde_json::from_str(&answer.map_err(Failure::other)?).map_err(Failure::other)?;
         if let Some(detail) = answer["error"]["detail"].as_str() {
             return Err(Failure::bad_input(format!("{file}: {what} {}: {detail}", first + answered + 1)));
+        }
+        if answer.get("summary").is_some() {
+            break;
         }
         answered += 1;
         duplicates += usize::from(answer["duplicate"] == true);

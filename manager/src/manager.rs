@@ -223,7 +223,7 @@ impl Manager {
             self.monitoring.forget(record.id);
             self.registry.audit().forget(record.id);
         })?;
-        self.predictor.activation().activate(&record.config.stream, record.config.defaults(), serving)?;
+        self.predictor.activation().activate(&record.config.stream, record.config.serving(), serving)?;
         Ok(record)
     }
 
@@ -231,7 +231,7 @@ impl Manager {
     fn begin(&self, record: &ModelRecord, mut batch: RegistryBatch) -> Result<(), ManagerError> {
         self.monitoring.start(record);
         self.registry.audit().begin(record.id, &record.config.stream);
-        let baseline = self.monitoring.begin_version(record.id, record.active, &mut batch)?;
+        let baseline = self.monitoring.begin_version(record.id, (record.active, None), &mut batch)?;
         let created = Event::now(record.identity(), EventKind::Created, Actor::Operator, "on request")
             .between(None, Some(record.active))
             .with("dim", record.config.dim);
@@ -274,6 +274,7 @@ impl Manager {
             begin_default_rewards(record.id, &mut batch)?;
         }
         self.registry.audit().commit(batch, &[event])?;
+        self.predictor.activation().configure(model, record.config.serving());
         self.monitoring.configure(record.id, &record.config.triggers);
         Ok(record)
     }

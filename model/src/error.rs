@@ -1,5 +1,7 @@
 //! The error type of this crate.
 
+use std::ops::RangeInclusive;
+
 use thiserror::Error;
 
 /// An invalid id, number or shape. Operations that return it leave their target unchanged.
@@ -48,13 +50,16 @@ pub enum ModelError {
         range: &'static str,
         value: f64,
     },
-    /// A time is in the future, or before the year 0.
-    #[error(
-        "{what} must be from year 0 to now, which with the allowance for clocks is {latest} in Unix milliseconds, got {received}"
-    )]
+    /// The range of labels is invalid.
+    #[error("label_range must be two numbers from -1e6 to 1e6, the smaller one first, got [{low}, {high}]")]
+    LabelRange { low: f32, high: f32 },
+    /// A time is in the future, or too early.
+    #[error("{what} must be from {earliest} to {latest} (now) in Unix milliseconds, got {received}{}", unit(*received, *earliest..=*latest))]
     Time {
         /// The name of the time.
         what: &'static str,
+        /// The earliest accepted time, in Unix milliseconds.
+        earliest: i64,
         /// The latest accepted time, in Unix milliseconds.
         latest: i64,
         /// The time received, in Unix milliseconds.
@@ -66,4 +71,17 @@ pub enum ModelError {
         /// The name of the matrix.
         what: &'static str,
     },
+}
+
+/// The likely cause of a time outside of the range: another unit.
+fn unit(received: i64, accepted: RangeInclusive<i64>) -> &'static str {
+    if accepted.contains(&received.saturating_mul(1000)) {
+        ", which looks like seconds: multiply it by 1000"
+    } else if accepted.contains(&(received / 1000)) && received > *accepted.end() {
+        ", which looks like microseconds: divide it by 1000"
+    } else if received < *accepted.start() {
+        "; limits.earliest_time in the node's configuration allows earlier times"
+    } else {
+        "; limits.clock_skew in the node's configuration allows later times"
+    }
 }

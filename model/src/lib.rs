@@ -15,6 +15,7 @@ pub mod decision;
 pub mod error;
 pub mod ids;
 pub mod influence;
+mod label_range;
 pub mod linear;
 pub mod observation;
 mod origin;
@@ -31,6 +32,7 @@ pub use ids::{
     VersionId,
 };
 pub use influence::Influence;
+pub use label_range::LabelRange;
 pub use observation::{Observation, Prediction, Record, RecordKind};
 pub use origin::FeatureOrigin;
 pub use posterior::canonical::GramSums;

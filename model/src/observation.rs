@@ -1,5 +1,7 @@
 //! Observations sent by clients, and the records that the log stores.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::decision::DecisionFacts;
@@ -14,7 +16,7 @@ pub const LABEL_ABS_MAX: f32 = 1e6;
 /// The largest weight of one observation.
 pub const WEIGHT_MAX: f32 = 1e6;
 
-/// The earliest time of an event: the beginning of the year 0, the first time that RFC 3339 can
+/// The earliest time that an event can have: the beginning of the year 0, the first time that RFC 3339 can
 /// express. It keeps ages of events and their sums far from overflowing 64 bits.
 pub const EARLIEST: Timestamp = Timestamp(-62_167_219_200_000);
 
@@ -38,16 +40,17 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Checks the numbers and the time, which may not be later than `latest`: with a half-life, an
-    /// event in the far future would reduce the weight of everything before it to nothing.
+    /// Checks the numbers, and that the time is one of `times`: with a half-life, an event in the far
+    /// future would reduce the weight of everything before it to nothing.
     ///
     /// # Errors
     /// [`ModelError::NonFinite`], [`ModelError::OutOfRange`] or [`ModelError::Time`], naming the
     /// field.
-    pub fn validate(&self, latest: Timestamp) -> Result<(), ModelError> {
+    pub fn validate(&self, times: &RangeInclusive<Timestamp>) -> Result<(), ModelError> {
         check_label(self.label)?;
-        if let Some(received) = self.timestamp.filter(|time| !(EARLIEST..=latest).contains(time)) {
-            return Err(ModelError::Time { what: "timestamp", latest: latest.0, received: received.0 });
+        if let Some(received) = self.timestamp.filter(|time| !times.contains(time)) {
+            let (earliest, latest) = (times.start().0, times.end().0);
+            return Err(ModelError::Time { what: "timestamp", earliest, latest, received: received.0 });
         }
         if !self.weight.is_finite() {
             return Err(ModelError::NonFinite { what: "weight" });
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_lies_between_year_zero_and_now() {
+    fn only_times_of_the_range_are_valid() {
         let latest = Timestamp(1_700_000_000_000);
         let at = |timestamp| Observation {
             user: UserId::new("u").unwrap(),
@@ -149,10 +152,10 @@ mod tests {
             decision: None,
         };
         for taken in [None, Some(latest), Some(Timestamp(0)), Some(EARLIEST)] {
-            assert_eq!(at(taken).validate(latest), Ok(()), "{taken:?}");
+            assert_eq!(at(taken).validate(&(EARLIEST..=latest)), Ok(()), "{taken:?}");
         }
         for refused in [latest.0 + 1, i64::MAX, EARLIEST.0 - 1, i64::MIN] {
-            let refused = at(Some(Timestamp(refused))).validate(latest);
+            let refused = at(Some(Timestamp(refused))).validate(&(EARLIEST..=latest));
             assert!(matches!(refused, Err(ModelError::Time { what: "timestamp", .. })), "{refused:?}");
         }
     }

@@ -53,6 +53,12 @@ pub enum PredictorError {
     /// The user has more observations than one explanation can cover.
     #[error("the user has made {observations} observations, and at most {max} can be explained; ask for another user")]
     HistoryTooLong { observations: u64, max: u64 },
+    /// The label lies outside the range that the model takes.
+    #[error(
+        "label must be within the label_range of model {model}, {low} to {high}, got {received}; correct the label, \
+         change label_range, or set labels_outside to \"clip\""
+    )]
+    LabelRange { model: ModelName, low: f32, high: f32, received: f32 },
     /// A field of the request is out of range, or contradicts another.
     #[error("{field}: {problem}")]
     Field {

@@ -15,17 +15,18 @@
 //! the reply waits, outside the lock, until the record is durable. A read waits the same way if it
 //! reflects an observation that is not durable yet, so no client sees data that a crash could lose.
 
+mod accepted_times;
 mod activation;
 pub mod attribution;
 mod cache;
 mod catalog;
-mod clock_skew;
 pub mod error;
 mod explain;
 pub mod exploration;
 mod features;
 mod index;
 mod ingest;
+mod label_rule;
 mod loss;
 mod models;
 mod predictor;
@@ -50,6 +51,7 @@ pub use exploration::{ExplorationCounts, ExplorationSpan, ExplorationView};
 pub use features::Effective;
 pub use index::{CatalogView, RetrievalView};
 pub use ingest::{Amended, DefaultReward, Erased, Ingest, Observed, PendingObservation};
+pub use label_rule::{LabelRule, LabelsOutside};
 pub use loss::LossEvent;
 pub use models::{Models, ShadowSample, Unserved};
 pub use predictor::{Predictor, PredictorOptions};
@@ -60,4 +62,4 @@ pub use recommend::{
 };
 pub use selection::{ArmReport, CurvePoint, Scope, SelectedBy, SelectionReport, SelectionRule, WeightedArm};
 pub use selections::Selections;
-pub use version::{RankingDefaults, ServingVersion};
+pub use version::{RankingDefaults, ServingSettings, ServingVersion};

@@ -12,7 +12,7 @@ use crate::error::PredictorError;
 use crate::exploration::{Exploration, ExplorationView};
 use crate::index::StreamCatalog;
 use crate::selection::{Selection, SelectionRule};
-use crate::version::{RankingDefaults, ServingVersion};
+use crate::version::{ServingSettings, ServingVersion};
 
 /// A serving model: its name, the stream it learns from, and its active version.
 pub(crate) struct ServedModel {
@@ -20,11 +20,21 @@ pub(crate) struct ServedModel {
     pub(crate) id: ModelId,
     pub(crate) stream: StreamName,
     pub(crate) catalog: Arc<StreamCatalog>,
-    pub(crate) defaults: RankingDefaults,
+    pub(crate) settings: ServingSettings,
     pub(crate) active: ArcSwap<ServingVersion>,
     pub(crate) exploration: Arc<Exploration>,
     /// The shadow version, compared with the active one at every observation.
     shadow: ArcSwapOption<Shadow>,
+}
+
+impl ServedModel {
+    /// The label to record for `label`.
+    ///
+    /// # Errors
+    /// `Model` or `LabelRange` if the model takes no such label.
+    pub(crate) fn accepted_label(&self, label: f32) -> Result<f32, PredictorError> {
+        self.settings.labels.accepted(&self.name, self.active.load().learning.loss(), label)
+    }
 }
 
 /// The shadow version, and the channel for the samples of the comparison.
@@ -72,7 +82,7 @@ pub struct Models {
 impl Models {
     /// Makes a version that has a search index the active one of its model, and creates the model
     /// if it does not serve yet. Requests in progress finish on their version.
-    pub(crate) fn switch(&self, defaults: RankingDefaults, version: Arc<ServingVersion>) {
+    pub(crate) fn switch(&self, settings: ServingSettings, version: Arc<ServingVersion>) {
         let catalog = Arc::clone(version.retrieval().catalog());
         let _changing = self.changing.lock();
         let models = self.models.load();
@@ -81,7 +91,7 @@ impl Models {
         catalog.enlist(version.retrieval());
         if let Some(model) = before
             && model.stream == catalog.stream
-            && model.defaults == defaults
+            && model.settings == settings
         {
             catalog.dismiss(model.active.swap(version).retrieval());
             return;
@@ -94,7 +104,7 @@ impl Models {
             id: version.model_id,
             stream: catalog.stream.clone(),
             catalog,
-            defaults,
+            settings,
             active: version.into(),
             exploration,
             shadow: shadow.into(),
@@ -106,6 +116,26 @@ impl Models {
         if let Some(before) = before {
             before.catalog.dismiss(before.active.load().retrieval());
         }
+    }
+
+    /// Changes the settings of a model that serves.
+    pub(crate) fn configure(&self, model: &ModelName, settings: ServingSettings) {
+        let _changing = self.changing.lock();
+        let mut models = BTreeMap::clone(&self.models.load());
+        let Some(before) = models.get(model) else { return };
+        let ServedModel { name, id, stream, catalog, active, exploration, shadow, .. } = &**before;
+        let configured = ServedModel {
+            name: name.clone(),
+            id: *id,
+            stream: stream.clone(),
+            catalog: catalog.clone(),
+            settings,
+            active: active.load_full().into(),
+            exploration: exploration.clone(),
+            shadow: shadow.load_full().into(),
+        };
+        models.insert(name.clone(), Arc::new(configured));
+        self.models.store(Arc::new(models));
     }
 
     /// Stops serving a model, which is returned if it served.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use celeris_model::{ModelName, UserId};
+use celeris_model::observation::EARLIEST;
+use celeris_model::{ModelName, Timestamp, UserId};
 use celeris_storage::Storage;
 use tokio::sync::mpsc;
 
+use crate::accepted_times::AcceptedTimes;
 use crate::activation::Activation;
 use crate::attribution::Attribution;
 use crate::catalog::ItemCatalog;
-use crate::clock_skew::ClockSkew;
 use crate::error::PredictorError;
 use crate::explain::Explainer;
 use crate::features::FeatureStore;
@@ -46,6 +47,8 @@ pub struct PredictorOptions {
     /// Which decisions are recorded, and with which candidates.
     pub decisions: DecisionLogging,
     pub epoch_wait_max: Duration,
+    /// The earliest accepted timestamp of an observation.
+    pub earliest_time: Timestamp,
     /// How far an observation's timestamp may be ahead of this node's clock.
     pub clock_skew_max: Duration,
 }
@@ -62,6 +65,7 @@ impl Default for PredictorOptions {
             loss_events_max: 65_536,
             decisions: DecisionLogging::default(),
             epoch_wait_max: Duration::from_secs(1),
+            earliest_time: EARLIEST,
             clock_skew_max: Duration::from_secs(300),
         }
     }
@@ -94,7 +98,7 @@ impl Predictor {
     #[must_use]
     pub fn new(storage: Storage, options: &PredictorOptions) -> (Self, mpsc::Receiver<LossEvent>) {
         let (losses, listener) = mpsc::channel(options.loss_events_max);
-        let clock_skew = ClockSkew(options.clock_skew_max);
+        let accepted_times = AcceptedTimes { earliest: options.earliest_time, clock_skew_max: options.clock_skew_max };
         let models = Arc::new(Models::default());
         let features = Arc::new(FeatureStore::new(storage.clone(), options.feature_bytes_max));
         let users = UserStore::new(storage.clone(), features.clone(), options.user_bytes_max, options.epoch_wait_max);
@@ -123,7 +127,7 @@ impl Predictor {
                 scorer: scorer.clone(),
                 decisions,
                 seen: SeenCache::new(options.seen_bytes_max),
-                clock_skew,
+                accepted_times,
             },
             ingest: Ingest {
                 storage: storage.clone(),
@@ -132,7 +136,7 @@ impl Predictor {
                 features: features.clone(),
                 attribution: attribution.clone(),
                 losses,
-                clock_skew,
+                accepted_times,
             },
             explainer: Explainer {
                 storage: storage.clone(),

@@ -8,6 +8,7 @@ use celeris_features::{ColdMap, Theta};
 use celeris_model::{Learning, ModelError, ModelId, ModelName, UserModel, VersionId};
 
 use crate::index::Retrieval;
+use crate::label_rule::LabelRule;
 
 /// One immutable version of one model, in memory.
 pub struct ServingVersion {
@@ -87,6 +88,13 @@ impl ServingVersion {
     pub fn dim(&self) -> usize {
         self.learning.dim()
     }
+}
+
+/// The settings of a model that serving depends on, besides its active version.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ServingSettings {
+    pub ranking: RankingDefaults,
+    pub labels: LabelRule,
 }
 
 /// How a model ranks if the request does not specify it.

@@ -98,7 +98,7 @@ pub(crate) fn finish(
     let dim = settings.dim;
     let output = read_engine_output(raw, Width { dim, rank: dim - 1 })?;
     check_coverage(raw, &input, &output)?;
-    let observed = observed(input, held_out, &output)?;
+    let observed = observed(settings.loss, input, held_out, &output)?;
     progress.report(Step { phase: Phase::Tuning, fraction: 0.0 });
     let pool = ThreadPoolBuilder::new().num_threads(settings.threads.get()).build()?;
     let EngineOutput { prior, figures, .. } = &output;
@@ -155,6 +155,7 @@ impl<Id: Clone + Eq + Hash> Index<Id> {
 }
 
 fn observed(
+    loss: Loss,
     input: TrainingInput,
     held_out: Option<HeldOutInput>,
     output: &EngineOutput,
@@ -171,7 +172,10 @@ fn observed(
             ..*rating
         }));
     }
-    let counted = |list| Ratings::new(users.ids.len(), items.ids.len(), list);
+    let counted = |list| {
+        let ratings = Ratings::new(users.ids.len(), items.ids.len(), list)?;
+        Ok::<_, RetrainError>(if loss == Loss::Squared { ratings.without_outliers() } else { ratings })
+    };
     let known = input.ratings.list().to_vec();
     let all = counted(known.iter().chain(&asked).copied().collect())?;
     let held_out = (asked.len() >= HELD_OUT_MIN).then(|| counted(asked)).transpose()?;

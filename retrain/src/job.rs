@@ -186,7 +186,10 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     let start = job.warm_start.as_ref().and_then(|dir| Start::open(&folder.join(dir), &job));
     let seen = start.as_ref().and_then(|start| start.seen.as_deref());
     let pool = ThreadPoolBuilder::new().num_threads(settings.threads.get()).build()?;
-    let input = pool.install(|| read_input(&observations, pinned_items.as_deref(), job.dim, seen))?;
+    let mut input = pool.install(|| read_input(&observations, pinned_items.as_deref(), job.dim, seen))?;
+    if job.loss == Loss::Squared {
+        input.ratings = input.ratings.without_outliers();
+    }
     progress.report(Step { phase: Phase::Reading, fraction: 1.0 });
     let (observed, ridge) = (input.ratings.observed(), start.as_ref().and_then(Start::ridge));
     let (mut finished, warm) = match &job.algorithm {

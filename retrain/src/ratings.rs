@@ -1,9 +1,12 @@
 //! Training data: labelled pairs of a user and an item, and their grouping by user and by item.
 
-use celeris_model::ModelError;
 use celeris_model::observation::{WEIGHT_MAX, check_label};
+use celeris_model::{LabelRange, ModelError};
 
 use crate::error::RetrainError;
+
+/// One label in this many is beyond the 1st percentile, and one beyond the 99th.
+const TAIL_ONE_IN: usize = 100;
 
 /// A labelled pair. Several labels of a pair are several ratings.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,6 +89,27 @@ impl Ratings {
         (mean, self.list.iter().map(square).sum::<f64>() / total)
     }
 
+    /// With outlying labels moved to the nearest usual one: to the 1st percentile less the distance
+    /// to the 99th, or to the 99th percentile plus that distance. If the percentiles are equal, no
+    /// label is usual, and none is moved.
+    #[must_use]
+    pub(crate) fn without_outliers(mut self) -> Self {
+        let Some(usual) = self.usual_labels() else { return self };
+        for rating in &mut self.list {
+            rating.label = usual.nearest(rating.label);
+        }
+        self
+    }
+
+    fn usual_labels(&self) -> Option<LabelRange> {
+        let mut labels: Vec<f32> = self.list.iter().map(|rating| rating.label).collect();
+        let tail = labels.len() / TAIL_ONE_IN;
+        let last = labels.len() - 1 - tail;
+        let low = *labels.select_nth_unstable_by(tail, f32::total_cmp).1;
+        let high = *labels.select_nth_unstable_by(last, f32::total_cmp).1;
+        LabelRange::new(low, high).ok().map(LabelRange::widened)
+    }
+
     /// The smallest and the largest label.
     #[must_use]
     pub fn label_range(&self) -> (f32, f32) {
@@ -163,5 +187,30 @@ impl Rows {
 
     pub(crate) fn row(&self, index: usize) -> &[Entry] {
         &self.entries[self.starts[index]..self.starts[index + 1]]
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    fn cleaned(labels: &[f32]) -> Vec<f32> {
+        let list = labels.iter().map(|label| Rating { user: 0, item: 0, label: *label, weight: 1.0 }).collect();
+        Ratings::new(1, 1, list).unwrap().without_outliers().list().iter().map(|rating| rating.label).collect()
+    }
+
+    #[test]
+    fn only_labels_far_from_the_usual_ones_are_moved() {
+        let stars: Vec<f32> = (0..1000_u16).map(|n| f32::from(n % 5) + 1.0).collect();
+        assert_eq!(cleaned(&stars), stars);
+        let mut wrong = stars.clone();
+        (wrong[7], wrong[500], wrong[900]) = (500.0, -1e6, 8.5);
+        let mut moved = wrong.clone();
+        (moved[7], moved[500]) = (9.0, -3.0);
+        assert_eq!(cleaned(&wrong), moved);
+        for few in [&[4.0][..], &[1.0, 5.0], &[3.0, 3.0, 500.0], &[1.0; 300]] {
+            assert_eq!(cleaned(few), few);
+        }
     }
 }

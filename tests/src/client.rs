@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader};
 
 use serde_json::Value;
-use ureq::http::{HeaderMap, Request, StatusCode};
+use ureq::http::{HeaderMap, Request};
 use ureq::{Agent, Body, BodyReader};
 
 use crate::wait::DEADLINE;
@@ -205,7 +205,7 @@ impl ModelClient {
         self.post("observe", observation).expect(200)
     }
 
-    /// Sends observations as JSON lines and reads the results as they arrive.
+    /// Sends observations as JSON lines and reads the results as they arrive, without the summary.
     ///
     /// # Errors
     /// If no response head arrives.
@@ -215,7 +215,8 @@ impl ModelClient {
     #[track_caller]
     pub fn observe_lines(&self, body: &str) -> Result<Lines, ureq::Error> {
         let response = self.client.start("POST", &self.path("observations"), "application/x-ndjson", body)?;
-        assert_eq!(response.status(), StatusCode::OK, "{} refuses JSON lines", self.path("observations"));
+        let of_lines = response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson");
+        assert!(of_lines, "{} refuses JSON lines: {}", self.path("observations"), response.status());
         let reader = response.into_body().into_with_config().limit(u64::MAX).reader();
         Ok(Lines { reader: BufReader::new(reader) })
     }
@@ -267,6 +268,7 @@ impl Iterator for Lines {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
             Ok(0) => None,
+            Ok(_) if line.starts_with("{\"summary\":") => None,
             Ok(_) if line.ends_with('\n') => Some(serde_json::from_str(&line).map_err(io::Error::other)),
             Ok(_) => Some(Err(io::ErrorKind::UnexpectedEof.into())),
             Err(error) => Some(Err(error)),

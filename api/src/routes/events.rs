@@ -42,7 +42,7 @@ async fn list(
 ) -> Result<Json<Events>, ApiError> {
     let limit = limit.unwrap_or(PAGE_EVENTS);
     if !(1..=PAGE_EVENTS_MAX).contains(&limit) {
-        return Err(ApiError::invalid(format!("limit: must be from 1 to {PAGE_EVENTS_MAX}, got {limit}")));
+        return Err(ApiError::field("limit", format!("must be from 1 to {PAGE_EVENTS_MAX}, got {limit}")));
     }
     let registry = node.manager.registry();
     let page = registry.audit().page(registry.model(&model)?.id, before, limit)?;

@@ -1,10 +1,9 @@
 //! Items: upsert, lookup, search and deletion; one at a time, or many as NDJSON.
 
 use axum::Json;
-use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use celeris_model::{ItemId, ModelName};
 use celeris_predictor::{Edited, ItemChange, ItemEdit, ItemSearch, ListedItem, PredictorError};
 use celeris_retrieval::Filter;
@@ -15,7 +14,8 @@ use utoipa_axum::routes;
 
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, OfItem, Params, parse};
-use crate::ndjson::{self, Line, Reading, RejectedLine};
+use crate::line_replies::{self, Replies};
+use crate::ndjson::{self, Line, Reading};
 use crate::schema::items::{Item, ItemBody, ItemChanged, ItemEdited, ItemLine, ItemSummary, Items, is_something};
 use crate::state::Node;
 
@@ -57,7 +57,7 @@ impl Page {
             return Ok(None);
         }
         if self.q.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
-            return Err(ApiError::invalid(format!("q: at most {TEXT_BYTES_MAX} bytes")));
+            return Err(ApiError::field("q", format!("at most {TEXT_BYTES_MAX} bytes")));
         }
         Ok(Some(ItemSearch { text: self.q.clone(), filter: filter_of(self.filter.as_deref())? }))
     }
@@ -68,7 +68,7 @@ impl Page {
 /// # Errors
 /// 422 if the text is not a filter.
 pub fn filter_of(text: Option<&str>) -> Result<Option<Filter>, ApiError> {
-    let wrong = |error: &dyn std::fmt::Display| ApiError::invalid(format!("filter: {error}"));
+    let wrong = |error: &dyn std::fmt::Display| ApiError::field("filter", format!("{error}"));
     let filter = |text: &str| {
         let json = serde_json::from_str(text).map_err(|error| wrong(&error))?;
         Filter::from_json(&json).map_err(|error| wrong(&error))
@@ -93,7 +93,7 @@ async fn list(
 ) -> Result<Json<Items>, ApiError> {
     let limit = page.limit.unwrap_or(100);
     if !(1..=PAGE_MAX).contains(&limit) {
-        return Err(ApiError::invalid(format!("limit: must be from 1 to {PAGE_MAX}, got {limit}")));
+        return Err(ApiError::field("limit", format!("must be from 1 to {PAGE_MAX}, got {limit}")));
     }
     let (listed, total) = match page.search()? {
         Some(search) => {
@@ -123,11 +123,12 @@ async fn put(
     Ok(Json(ItemChanged { item, effective }))
 }
 
-/// Adds, updates and deletes items from a stream, one JSON object per line.
+/// Adds, updates and deletes many items: one JSON object per line, or a JSON array of them.
 ///
-/// Returns one line for each, in order, once the change is durable and in effect. A rejected line
-/// is answered with its number and the problem, and the stream continues. A stream that sends
-/// nothing for longer than `limits.stream_idle_timeout` ends with such a reply; empty lines keep it
+/// Returns one line for each, in order, once the change is durable and in effect, and a summary as
+/// the last one; to an array, an object with `results` and `summary`. A rejected line is answered
+/// with its number and the problem, and the stream continues. If all lines are rejected, the status
+/// is that of the first one, unless that takes longer than a second. A stream that sends nothing for longer than `limits.stream_idle_timeout` ends with such a reply; empty lines keep it
 /// open.
 #[utoipa::path(post, path = "/v1/models/{model}/items", tag = "items",
     request_body(content = ItemLine, content_type = "application/x-ndjson"), params(("model" = String, Path)),
@@ -139,9 +140,9 @@ async fn edit_stream(
     request: Request,
 ) -> Result<Response, ApiError> {
     node.predictor.models().check_serves(&model)?;
-    let permit = ndjson::admit(&node.stream_permits, request.headers())?;
+    let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;
     let reading = Reading::new(&node.limits, BATCH_LINES, |line| parse::<ItemLine>(line)?.edit());
-    let batches = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
+    let batches = ndjson::read((request.into_body(), form), reading, PARSED_BATCHES).await?;
     // A batch is stored when its replies are read, so a client that reads no replies delays only
     // itself.
     let answers = futures_util::stream::unfold((node, model, batches, permit), |mut stream| async {
@@ -151,11 +152,11 @@ async fn edit_stream(
         // An error ends the stream: the node is stopping.
         Some((answers.map_err(|error| error.problem().detail), stream))
     });
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
+    Ok(line_replies::respond(answers, form).await)
 }
 
-/// Applies the edits of a batch with one sync; returns one reply line for each.
-fn edit_all(node: &Node, model: &ModelName, batch: Vec<Line<(ItemId, ItemEdit)>>) -> Vec<u8> {
+/// Applies the edits of a batch with one sync; returns a reply to each.
+fn edit_all(node: &Node, model: &ModelName, batch: Vec<Line<(ItemId, ItemEdit)>>) -> Replies {
     let (mut edits, mut refused) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
     for Line { line, outcome } in batch {
         refused.push((line, outcome.map(|edit| edits.push(edit)).err()));
@@ -165,20 +166,18 @@ fn edit_all(node: &Node, model: &ModelName, batch: Vec<Line<(ItemId, ItemEdit)>>
         Ok(edited) => (edited.into_iter().zip(edits), None),
         Err(error) => (Vec::new().into_iter().zip(Vec::new()), Some(ApiError::from(error))),
     };
-    let mut answers = Vec::with_capacity(refused.len() * ANSWER_BYTES);
+    let mut replies = Replies::with_capacity(refused.len() * ANSWER_BYTES);
     for (line, refused) in refused {
         let answer = match refused.or_else(|| failed.clone()) {
             Some(error) => Err(error),
             None => answer(edited.next().expect("every edit is answered")),
         };
-        let written = match answer {
-            Ok(edited) => serde_json::to_writer(&mut answers, &edited),
-            Err(error) => serde_json::to_writer(&mut answers, &RejectedLine { line, error: error.problem() }),
-        };
-        written.expect("an answer is plain data");
-        answers.push(b'\n');
+        match answer {
+            Ok(edited) => replies.taken(&edited),
+            Err(error) => replies.rejected(line, &error),
+        }
     }
-    answers
+    replies
 }
 
 fn answer((edited, (item, _)): (Result<Edited, PredictorError>, (ItemId, ItemEdit))) -> Result<ItemEdited, ApiError> {

@@ -35,7 +35,7 @@ async fn retrain(
     Body(body): Body<RetrainBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     if body.why.as_ref().is_some_and(|why| why.len() > WHY_BYTES_MAX) {
-        return Err(ApiError::invalid(format!("why: at most {WHY_BYTES_MAX} bytes")));
+        return Err(ApiError::field("why", format!("at most {WHY_BYTES_MAX} bytes")));
     }
     let why = body.why.unwrap_or_else(|| "on request".to_owned());
     let from = if body.cold { TrainFrom::Nothing } else { TrainFrom::Active };

@@ -43,6 +43,8 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         dim: config.dim,
         loss: config.loss.into(),
         half_life: config.half_life,
+        label_range: config.label_range,
+        labels_outside: config.labels_outside.into(),
         policy: config.policy.into(),
         pool_share: config.pool_share,
         gate: config.gate.into(),

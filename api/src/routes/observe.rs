@@ -1,9 +1,7 @@
 //! Feedback: single observations and NDJSON streams of observations.
 
-use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use celeris_model::Observation;
 use celeris_predictor::PendingObservation;
 use celeris_storage::AckMode;
@@ -15,7 +13,8 @@ use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel, parse};
 use crate::ingest_pool::{Dispatched, OfStream};
-use crate::ndjson::{self, Line, Reading, RejectedLine};
+use crate::line_replies::{self, Replies};
+use crate::ndjson::{self, Line, Reading};
 use crate::schema::observations::{ObserveBody, ObserveReply};
 use crate::state::Node;
 
@@ -51,10 +50,12 @@ pub async fn observe(
     Ok(Answer(observed.into()))
 }
 
-/// Learns from a stream of observations, one JSON object per line.
+/// Learns from many observations: one JSON object per line, or a JSON array of them.
 ///
-/// Returns one line for each, in order, once it is durable. A rejected line is answered with its
-/// number and the problem, and the stream continues. A stream that sends nothing for longer than
+/// Returns one line for each, in order, once it is durable, and a summary as the last one; to an
+/// array, an object with `results` and `summary`. A rejected line is answered with its number and
+/// the problem, and the stream continues. If all lines are rejected, the status is that of the first
+/// one, unless that takes longer than a second. A stream that sends nothing for longer than
 /// `limits.stream_idle_timeout` ends with such a reply; empty lines keep it open. Observations of
 /// one user are learnt in the order of their lines, observations of different users concurrently:
 /// if lines of two users have the same `observation_id`, either of them may be the one that is
@@ -69,9 +70,9 @@ async fn observe_stream(
     request: Request,
 ) -> Result<Response, ApiError> {
     let model = OfStream::new(&node.predictor, model)?;
-    let permit = ndjson::admit(&node.stream_permits, request.headers())?;
+    let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;
     let reading = Reading::new(&node.limits, BATCH_LINES, |line| parse::<ObserveBody>(line)?.observation());
-    let parsed = ndjson::read(request.into_body(), reading, PARSED_BATCHES);
+    let parsed = ndjson::read((request.into_body(), form), reading, PARSED_BATCHES).await?;
     let (begun, receiver) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
     let answering = node.clone();
     tokio::spawn(async move { begin_all(&node, &model, parsed, begun).await });
@@ -83,7 +84,7 @@ async fn observe_stream(
         };
         Some((answers, (node, receiver, permit)))
     });
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], HttpBody::from_stream(answers)).into_response())
+    Ok(line_replies::respond(answers, form).await)
 }
 
 /// Dispatches the batches of a stream to the ingest pool, and passes them on to the response.
@@ -103,20 +104,19 @@ async fn begin_all(
     }
 }
 
-/// Returns the reply lines of a batch, once all of it is durable or rejected.
-async fn answer(node: &Node, batch: Vec<Line<PendingObservation>>) -> Vec<u8> {
-    let mut answers = Vec::with_capacity(batch.len() * ANSWER_BYTES);
+/// Returns the replies to a batch, once all of it is durable or rejected.
+async fn answer(node: &Node, batch: Vec<Line<PendingObservation>>) -> Replies {
+    let mut replies = Replies::with_capacity(batch.len() * ANSWER_BYTES);
     for Line { line, outcome } in batch {
         let observed = match outcome {
             Ok(pending) => node.predictor.ingest().finish_observe(pending).await.map_err(ApiError::from),
             Err(error) => Err(error),
         };
-        let written = match observed {
-            Ok(observed) => serde_json::to_writer(&mut answers, &ObserveReply::from(observed)),
-            Err(error) => serde_json::to_writer(&mut answers, &RejectedLine { line, error: error.problem() }),
-        };
-        written.expect("an answer is plain data");
-        answers.push(b'\n');
+        match observed {
+            Ok(observed) if observed.duplicate => replies.duplicate(&ObserveReply::from(observed)),
+            Ok(observed) => replies.taken(&ObserveReply::from(observed)),
+            Err(error) => replies.rejected(line, &error),
+        }
     }
-    answers
+    replies
 }

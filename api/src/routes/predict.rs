@@ -23,7 +23,7 @@ pub fn router() -> OpenApiRouter<Node> {
 pub fn check_count(node: &Node, field: &str, count: usize) -> Result<(), ApiError> {
     let max = node.limits.items_per_request;
     if count > max {
-        return Err(ApiError::invalid(format!("{field}: at most {max} at once, got {count}")));
+        return Err(ApiError::field(field, format!("at most {max} at once, got {count}")));
     }
     Ok(())
 }
@@ -42,7 +42,7 @@ pub async fn predict(
         (Some(item), None) => vec![item],
         (None, Some(items)) => items,
         (Some(_), Some(_)) => return Err(ApiError::invalid("give item or items, not both")),
-        (None, None) => return Err(ApiError::invalid("missing field `item` or `items`")),
+        (None, None) => return Err(ApiError::invalid("missing field `item` or `items`").at("items")),
     };
     check_count(&node, "items", items.len())?;
     let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch, segment: body.segment };

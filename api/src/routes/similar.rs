@@ -68,7 +68,7 @@ async fn similar(
 ) -> Result<Json<SimilarReply>, ApiError> {
     let k = params.k.unwrap_or(K_DEFAULT);
     if !(1..=K_MAX).contains(&k) {
-        return Err(ApiError::invalid(format!("k: must be from 1 to {K_MAX}, got {k}")));
+        return Err(ApiError::field("k", format!("must be from 1 to {K_MAX}, got {k}")));
     }
     let request = SimilarRequest { model, item, k, filter: filter_of(params.filter.as_deref())? };
     let similar = node.predictor.recommender().similar(&request)?;

@@ -28,7 +28,7 @@ pub async fn topk(
 ) -> Result<Answer<TopkReply>, ApiError> {
     check_count(&node, "items", body.items.len())?;
     if body.k == 0 {
-        return Err(ApiError::invalid("k: must be at least 1"));
+        return Err(ApiError::field("k", "must be at least 1"));
     }
     let TopkBody { user, items, k, policy, seed, min_epoch, segment } = body;
     let request = TopkRequest { model, user, items, k, policy, seed, min_epoch, segment, selection: None };

@@ -167,7 +167,7 @@ async fn get(
 ) -> Result<Json<User>, ApiError> {
     let history_max = params.history.unwrap_or(HISTORY_DEFAULT);
     if history_max > HISTORY_MAX {
-        return Err(ApiError::invalid(format!("history: at most {HISTORY_MAX}, got {history_max}")));
+        return Err(ApiError::field("history", format!("at most {HISTORY_MAX}, got {history_max}")));
     }
     let id = node.manager.registry().model(&model)?.id;
     let view = node.predictor.explainer().user(&model, &user, history_max).await?;

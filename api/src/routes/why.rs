@@ -96,7 +96,7 @@ async fn why(
 ) -> Result<Json<WhyReply>, ApiError> {
     let limit = params.limit.unwrap_or(LIMIT_DEFAULT);
     if limit > LIMIT_MAX {
-        return Err(ApiError::invalid(format!("limit: at most {LIMIT_MAX}, got {limit}")));
+        return Err(ApiError::field("limit", format!("at most {LIMIT_MAX}, got {limit}")));
     }
     let request = WhyRequest { model, user, item, limit, min_epoch: params.min_epoch };
     let why = node.predictor.explainer().why(&request).await?;

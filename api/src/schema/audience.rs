@@ -47,7 +47,7 @@ const FEEDBACK_BYTES_MAX: usize = 64;
 /// 422 if it is too long.
 pub fn check_feedback(feedback: Option<&str>) -> Result<(), ApiError> {
     if feedback.is_some_and(|feedback| feedback.len() > FEEDBACK_BYTES_MAX) {
-        return Err(ApiError::invalid(format!("feedback: at most {FEEDBACK_BYTES_MAX} bytes")));
+        return Err(ApiError::field("feedback", format!("at most {FEEDBACK_BYTES_MAX} bytes")));
     }
     Ok(())
 }
@@ -85,7 +85,7 @@ impl TryFrom<AudienceFields> for Audience {
     fn try_from(fields: AudienceFields) -> Result<Self, ApiError> {
         let AudienceFields { user, history, users, aggregate } = fields;
         if aggregate.is_some() && users.is_none() {
-            return Err(ApiError::invalid("aggregate: only valid with `users`; leave it out"));
+            return Err(ApiError::field("aggregate", "only valid with `users`; leave it out"));
         }
         match (user, history, users) {
             (Some(user), None, None) => Ok(Self::User(user)),
@@ -95,7 +95,7 @@ impl TryFrom<AudienceFields> for Audience {
             (None, None, Some(users)) => {
                 Ok(Self::Group { users, by: aggregate.map_or_else(Aggregate::default, Into::into) })
             }
-            (None, None, None) => Err(ApiError::invalid("missing field `user`, `history` or `users`")),
+            (None, None, None) => Err(ApiError::invalid("missing field `user`, `history` or `users`").at("user")),
             _ => Err(ApiError::invalid("give one of user, history and users, not more")),
         }
     }

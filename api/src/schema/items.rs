@@ -50,7 +50,7 @@ impl ItemLine {
     pub fn edit(self) -> Result<(ItemId, ItemEdit), ApiError> {
         let change = ItemChange { features: self.features, attributes: self.attributes };
         match (self.delete, is_something(&change)) {
-            (true, Ok(())) => Err(ApiError::invalid("delete: one line cannot both change and delete an item")),
+            (true, Ok(())) => Err(ApiError::field("delete", "one line cannot both change and delete an item")),
             (true, Err(_)) => Ok((self.item, ItemEdit::Delete)),
             (false, something) => something.map(|()| (self.item, ItemEdit::Put(change))),
         }

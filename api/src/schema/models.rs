@@ -2,14 +2,14 @@
 
 use celeris_bandits::{PolicySpec, PoolShare};
 use celeris_manager::ModelConfig;
-use celeris_model::{HalfLife, ModelName, StreamName};
+use celeris_model::{HalfLife, LabelRange, ModelName, StreamName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::nullable;
 use super::policies::{Policy, PolicyOrName};
 use super::selections::{NewSelectionBody, Selection};
-use super::settings::{DefaultReward, Gate, Guard, Loss, Trainer};
+use super::settings::{DefaultReward, Gate, Guard, LabelsOutside, Loss, Trainer};
 use super::triggers::{Triggers, TriggersChange};
 use super::versions::Comparison;
 
@@ -85,6 +85,13 @@ pub struct NewModel {
     /// by the age of the latest observation of its item.
     #[schema(value_type = Option<f64>, exclusive_minimum = 0)]
     pub half_life: Option<HalfLife>,
+    /// The smallest and the largest label that the model takes, like `[1, 5]`; without it, all labels
+    /// of its loss. Under squared loss, a trained version also limits the influence of labels far
+    /// outside of those that it was trained on (`label_range` of the version).
+    #[schema(value_type = Option<[f32; 2]>)]
+    pub label_range: Option<LabelRange>,
+    /// What happens to labels outside of `label_range`; `refuse` by default.
+    pub labels_outside: Option<LabelsOutside>,
     /// The policy of requests that name none; `epsilon_greedy` by default.
     #[schema(value_type = Option<PolicyOrName>)]
     pub policy: Option<PolicySpec>,
@@ -132,6 +139,25 @@ pub struct ModelChange {
     pub gate: Option<Gate>,
     /// How long new versions are guarded, from the next one on; replaces all of `guard`.
     pub guard: Option<Guard>,
+    /// The policy of requests that name none.
+    #[schema(value_type = Option<PolicyOrName>)]
+    pub policy: Option<PolicySpec>,
+    /// The share of rankings without a named policy that are drawn uniformly for the validation
+    /// pool.
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1)]
+    pub pool_share: Option<PoolShare>,
+    /// Seconds in which an observation loses half of its weight, under versions trained from now on:
+    /// retrain the model for it to take effect. Null turns the decay off.
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<f64>, exclusive_minimum = 0)]
+    pub half_life: Option<Option<HalfLife>>,
+    /// The smallest and the largest label that the model takes from now on; null for all labels of
+    /// its loss. Recorded labels stay.
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<[f32; 2]>)]
+    pub label_range: Option<Option<LabelRange>>,
+    /// What happens to labels outside of `label_range`.
+    pub labels_outside: Option<LabelsOutside>,
     /// Number of versions kept, from the next version on.
     #[schema(minimum = 1, maximum = 1000)]
     pub keep_versions: Option<u32>,
@@ -166,9 +192,17 @@ pub struct Model {
     pub stream: StreamName,
     pub dim: usize,
     pub loss: Loss,
-    /// Seconds in which an observation loses half of its weight; null if observations do not decay.
+    /// Seconds in which an observation loses half of its weight, under versions trained since it was
+    /// set; null if observations do not decay.
     #[schema(value_type = Option<f64>, exclusive_minimum = 0)]
     pub half_life: Option<HalfLife>,
+    /// The smallest and the largest label that the model takes, like `[1, 5]`; without it, all labels
+    /// of its loss. Under squared loss, a trained version also limits the influence of labels far
+    /// outside of those that it was trained on (`label_range` of the version).
+    #[schema(value_type = Option<[f32; 2]>)]
+    pub label_range: Option<LabelRange>,
+    /// What happens to labels outside of `label_range`.
+    pub labels_outside: LabelsOutside,
     pub policy: Policy,
     #[schema(value_type = f64)]
     pub pool_share: PoolShare,
@@ -211,6 +245,8 @@ impl From<NewModel> for ModelConfig {
             dim: usual.dim,
             loss: new.loss.map_or(usual.loss, Into::into),
             half_life: new.half_life,
+            label_range: new.label_range,
+            labels_outside: new.labels_outside.map_or(usual.labels_outside, Into::into),
             policy: new.policy.unwrap_or(usual.policy),
             pool_share: new.pool_share.unwrap_or(usual.pool_share),
             gate: new.gate.map_or(usual.gate, Into::into),
@@ -225,10 +261,29 @@ impl From<NewModel> for ModelConfig {
 
 impl ModelChange {
     pub fn apply(self, config: &mut ModelConfig) {
-        let Self { triggers, gate, guard, keep_versions, trainer, default_reward } = self;
+        let Self {
+            triggers,
+            policy,
+            pool_share,
+            half_life,
+            label_range,
+            labels_outside,
+            gate,
+            guard,
+            keep_versions,
+            trainer,
+            default_reward,
+        } = self;
         if let Some(triggers) = triggers {
             triggers.apply(&mut config.triggers);
         }
+        if let Some(policy) = policy {
+            config.policy = policy;
+        }
+        config.pool_share = pool_share.unwrap_or(config.pool_share);
+        config.half_life = half_life.unwrap_or(config.half_life);
+        config.label_range = label_range.unwrap_or(config.label_range);
+        config.labels_outside = labels_outside.map_or(config.labels_outside, Into::into);
         config.gate = gate.map_or(config.gate, Into::into);
         config.guard = guard.map_or(config.guard, Into::into);
         config.keep_versions = keep_versions.unwrap_or(config.keep_versions);

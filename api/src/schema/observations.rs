@@ -70,6 +70,9 @@ pub struct ObserveReply {
     pub duplicate: bool,
     /// The prediction of the model before it learnt the observation.
     pub predicted: Option<f32>,
+    /// The label that was recorded, if the one sent was outside of the model's `label_range`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clipped: Option<f32>,
     /// The result of joining the observation to its decision; absent if it refers to none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
@@ -77,13 +80,14 @@ pub struct ObserveReply {
 
 impl From<Observed> for ObserveReply {
     fn from(observed: Observed) -> Self {
-        let Observed { user_epoch, sequence, observation_id, duplicate, predicted, joined } = observed;
+        let Observed { user_epoch, sequence, observation_id, duplicate, predicted, clipped, joined } = observed;
         Self {
             user_epoch: user_epoch.0,
             sequence: sequence.0,
             observation_id,
             duplicate,
             predicted,
+            clipped,
             joined: joined.map(Into::into),
         }
     }

@@ -69,16 +69,16 @@ impl EvaluateBody {
     pub fn request(self, model: ModelName, deadline: Instant) -> Result<EvaluationRequest, ApiError> {
         let decisions_max = self.max_decisions.unwrap_or(DECISIONS_DEFAULT);
         if !(1..=DECISIONS_MAX).contains(&decisions_max) {
-            return Err(ApiError::invalid(format!("max_decisions: must be from 1 to {DECISIONS_MAX}")));
+            return Err(ApiError::field("max_decisions", format!("must be from 1 to {DECISIONS_MAX}")));
         }
         let defaults = OpeSettings::default();
         let switch_threshold = self.switch_threshold.unwrap_or(defaults.switch_threshold);
         if !(0.0..=SWITCH_THRESHOLD_MAX).contains(&switch_threshold) {
-            return Err(ApiError::invalid(format!("switch_threshold: must be from 0 to {SWITCH_THRESHOLD_MAX}")));
+            return Err(ApiError::field("switch_threshold", format!("must be from 0 to {SWITCH_THRESHOLD_MAX}")));
         }
         let largest = f64::from(LABEL_ABS_MAX);
         if self.missing_reward.is_some_and(|reward| !(-largest..=largest).contains(&reward)) {
-            return Err(ApiError::invalid(format!("missing_reward: must be between -{largest} and {largest}")));
+            return Err(ApiError::field("missing_reward", format!("must be between -{largest} and {largest}")));
         }
         Ok(EvaluationRequest {
             model,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use celeris_bandits::selection::{HalfLifeRecords, LabelRange, StrategySpec};
+use celeris_bandits::selection::{HalfLifeRecords, StrategySpec};
 use celeris_bandits::{PolicySpec, PoolShare, selection};
 use celeris_manager::{NewSelection, ScopeKind};
-use celeris_model::{ModelName, StreamName};
+use celeris_model::{LabelRange, ModelName, StreamName};
 use celeris_predictor::{SelectedBy, WeightedArm};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

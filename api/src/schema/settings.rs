@@ -2,6 +2,7 @@
 
 use celeris_manager::{self as manager, Engine, GateConfig, GuardConfig, LowerLimits, TrainerSettings};
 use celeris_model as model;
+use celeris_predictor as predictor;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -29,6 +30,16 @@ mirror_enum! {
         LogLoss,
         /// The mean share of sampled items that rank above the observed one.
         Rank,
+    }
+}
+
+mirror_enum! {
+    /// What happens to labels outside of `label_range`.
+    LabelsOutside = predictor::LabelsOutside {
+        /// The observation is rejected with 422.
+        Refuse,
+        /// The nearest label of the range is recorded, and returned as `clipped`.
+        Clip,
     }
 }
 

@@ -31,7 +31,9 @@ pub fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ti
         None => None,
         Some(Either::Milliseconds(milliseconds)) => Some(Timestamp(milliseconds)),
         Some(Either::Text(text)) => {
-            let parsed: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
+            let wanted = "expected an RFC 3339 time such as 2026-11-22T09:30:00Z, or Unix milliseconds";
+            let unreadable = |_| serde::de::Error::custom(format!("{wanted}, got {text:?}"));
+            let parsed: jiff::Timestamp = text.parse().map_err(unreadable)?;
             Some(Timestamp(parsed.as_millisecond()))
         }
     })

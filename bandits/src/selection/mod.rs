@@ -35,7 +35,7 @@ pub use comparison::Difference;
 pub use exp3::Exp3;
 pub use exp4::Exp4;
 pub use fixed::Fixed;
-pub use loss::{LabelRange, LossScale, Objective};
+pub use loss::{LossScale, Objective};
 pub use spec::StrategySpec;
 pub use state::{ArmSums, Faded, FadedArm, Layout, Place, State};
 pub use strategy::{Combined, Labels, Lot, Outcome, Selected, Strategy};

@@ -1,11 +1,10 @@
 //! The trait of all strategies.
 
-use celeris_model::{Estimate, Loss};
+use celeris_model::{Estimate, LabelRange, Loss};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 
 use crate::selection::fixed::Fixed;
-use crate::selection::loss::LabelRange;
 use crate::selection::state::{ArmSums, Faded};
 
 /// Random numbers for a request, uniform in [0, 1).

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use celeris_model::{Estimate, Loss};
+use celeris_model::{Estimate, LabelRange, Loss};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
 use crate::selection::blocks::HalfLifeRecords;
-use crate::selection::loss::{LabelRange, LossScale, Objective};
+use crate::selection::loss::{LossScale, Objective};
 use crate::selection::state::{Layout, Place, State};
 use crate::selection::strategy::{Labels, Lot, Outcome, Selected, Strategy};
 

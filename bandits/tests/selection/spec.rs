@@ -1,6 +1,7 @@
 //! Deserialization of strategies.
 
-use celeris_bandits::selection::{Ab, Exp4, HalfLifeRecords, LabelRange, StrategySpec, TsallisInf};
+use celeris_bandits::selection::{Ab, Exp4, HalfLifeRecords, StrategySpec, TsallisInf};
+use celeris_model::LabelRange;
 use serde_json::json;
 
 #[test]

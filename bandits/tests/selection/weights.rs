@@ -1,9 +1,9 @@
 //! Weights and probabilities for given sums.
 
 use celeris_bandits::selection::{
-    Ab, Exp3, Exp4, Faded, FadedArm, LabelRange, Labels, Lot, Outcome, Selected, Strategy, TsallisInf,
+    Ab, Exp3, Exp4, Faded, FadedArm, Labels, Lot, Outcome, Selected, Strategy, TsallisInf,
 };
-use celeris_model::{Estimate, Loss};
+use celeris_model::{Estimate, LabelRange, Loss};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 

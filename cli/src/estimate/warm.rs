@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use celeris_datasets::TemporaryFolder;
 use celeris_model::{ItemId, ModelError, ModelId, ModelName, Observation, ObservationId, StreamName, VersionId};
-use celeris_predictor::{LossEvent, Predictor, PredictorOptions, RankingDefaults, ServingVersion};
+use celeris_predictor::{LossEvent, Predictor, PredictorOptions, ServingSettings, ServingVersion};
 use celeris_storage::{AckMode, Storage, StorageOptions};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use rand::RngExt;
@@ -61,7 +61,7 @@ impl Warm {
         let (model, items) = (version.model.clone(), version.theta.items().to_vec());
         predictor
             .activation()
-            .activate(&StreamName::of_model(&model), RankingDefaults::default(), version)
+            .activate(&StreamName::of_model(&model), ServingSettings::default(), version)
             .map_err(Failure::other)?;
         Ok(Self { model, predictor, items, storage, metrics, _losses: losses, _dir: dir })
     }
@@ -75,7 +75,7 @@ impl Warm {
         let (predictor, _losses) = Predictor::new(self.storage.clone(), &PredictorOptions::default());
         let version = version("bench", id, self.items.len(), self.version()?.dim())?;
         let stream = StreamName::of_model(&self.model);
-        predictor.activation().activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)?;
+        predictor.activation().activate(&stream, ServingSettings::default(), version).map_err(Failure::other)?;
         Ok(predictor)
     }
 
@@ -86,7 +86,7 @@ impl Warm {
     pub fn add_model(&self, name: &str, catalog: usize, dim: usize) -> Result<(), Failure> {
         let version = version(name, VersionId(1), catalog, dim)?;
         let stream = StreamName::of_model(&self.model);
-        self.predictor.activation().activate(&stream, RankingDefaults::default(), version).map_err(Failure::other)
+        self.predictor.activation().activate(&stream, ServingSettings::default(), version).map_err(Failure::other)
     }
 
     /// Adds `history` observations to each of the first `users` users.

@@ -1,6 +1,6 @@
 //! The baseline loss of a version, and the quality data of versions in the registry.
 
-use celeris_model::{ModelId, Timestamp, VersionId};
+use celeris_model::{LabelRange, ModelId, Timestamp, VersionId};
 use celeris_storage::{RegistryBatch, RegistryKey, StorageError, Watermark};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,9 @@ impl StoredBaseline {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct VersionBaseline {
     pub(super) version: VersionId,
+    /// The limits of labels in learning and in losses.
+    #[serde(default)]
+    pub(super) labels: Option<LabelRange>,
     /// Log position at which the version first began to serve.
     pub(super) first: Watermark,
     /// Log position at which the version last began to serve.

@@ -25,7 +25,7 @@ pub mod windows;
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use celeris_model::{ModelId, ModelName, Record, StreamName, Timestamp, UserEpoch, UserId, VersionId};
+use celeris_model::{LabelRange, ModelId, ModelName, Record, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::LossEvent;
 use celeris_storage::{ErasedUsers, RegistryBatch, Storage, StorageError};
 use parking_lot::Mutex;
@@ -174,13 +174,13 @@ impl Monitoring {
         }
     }
 
-    /// Adds to `batch`, the write that activates a version, the quality data with which it begins
-    /// to serve. The result is for [`Monitoring::serve`] after the write; `None` for an unknown
+    /// Adds to `batch`, the write that activates a version with these limits of labels, the quality
+    /// data with which it begins to serve. The result is for [`Monitoring::serve`] after the write; `None` for an unknown
     /// model, or if the version is already active.
     pub(crate) fn begin_version(
         &self,
         model: ModelId,
-        version: VersionId,
+        (version, labels): (VersionId, Option<LabelRange>),
         batch: &mut RegistryBatch,
     ) -> Result<Option<VersionBaseline>, StorageError> {
         let stream = match self.by_model.lock().get(&model) {
@@ -191,6 +191,7 @@ impl Monitoring {
         let since = self.storage.log().watermark(&stream);
         let version_baseline = VersionBaseline {
             version,
+            labels,
             first: before.as_ref().map_or_else(|| since.clone(), |version_baseline| version_baseline.first.clone()),
             armed: since.clone(),
             since,

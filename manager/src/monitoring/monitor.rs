@@ -1,6 +1,6 @@
 //! The monitor of one model.
 
-use celeris_model::{Loss, ModelName, StreamName, Timestamp, UserId, VersionId};
+use celeris_model::{LabelRange, Loss, ModelName, StreamName, Timestamp, UserId, VersionId};
 use celeris_storage::Watermark;
 
 use super::baseline::{StoredBaseline, VersionBaseline};
@@ -44,6 +44,8 @@ pub(super) struct Monitor {
     pub(super) triggers: Triggers,
     created: Timestamp,
     pub(super) version: VersionId,
+    /// The limits of labels in losses.
+    labels: Option<LabelRange>,
     first_served: Watermark,
     pub(super) since: Watermark,
     pub(super) armed: Watermark,
@@ -82,6 +84,7 @@ impl Monitor {
             triggers: config.triggers.clone(),
             created,
             version,
+            labels: None,
             first_served: Watermark::start(),
             since: Watermark::start(),
             armed: Watermark::start(),
@@ -107,12 +110,13 @@ impl Monitor {
     }
 
     pub(super) fn add(&mut self, scored: &Scored<'_>, now: Timestamp) {
-        let loss = self.loss.prediction_loss(scored.predicted, scored.label);
+        let label = self.labels.map_or(scored.label, |labels| labels.nearest(scored.label));
+        let loss = self.loss.prediction_loss(scored.predicted, label);
         self.hour.add(scored.timestamp, now, loss);
         self.day.add(scored.timestamp, now, loss);
         self.users.add(scored.user, loss);
         self.curve.add(scored.place, scored.version, loss);
-        self.latest_squared_errors.add(self.loss.squared_error(scored.predicted, scored.label));
+        self.latest_squared_errors.add(self.loss.squared_error(scored.predicted, label));
         if scored.pool {
             self.pool.add(loss);
             self.pool_observations += 1;
@@ -145,6 +149,7 @@ impl Monitor {
 
     pub(super) fn serve(&mut self, version_baseline: VersionBaseline) {
         self.version = version_baseline.version;
+        self.labels = version_baseline.labels;
         self.first_served = version_baseline.first;
         self.position = self.position.max(version_baseline.since.records());
         self.since = version_baseline.since;
@@ -169,6 +174,7 @@ impl Monitor {
     pub(super) fn version_baseline(&self) -> VersionBaseline {
         VersionBaseline {
             version: self.version,
+            labels: self.labels,
             first: self.first_served.clone(),
             since: self.since.clone(),
             at: self.served_at,

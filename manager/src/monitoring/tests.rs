@@ -99,7 +99,7 @@ fn an_alarm_survives_a_restart_until_the_next_training() {
     let monitors = Monitoring::new(storage.clone());
     monitors.start(&record(config()));
     let mut batch = RegistryBatch::new();
-    let version_baseline = monitors.begin_version(MODEL, VERSION, &mut batch).unwrap().unwrap();
+    let version_baseline = monitors.begin_version(MODEL, (VERSION, None), &mut batch).unwrap().unwrap();
     storage.registry().commit(&batch).unwrap();
     monitors.serve(MODEL, version_baseline);
 
@@ -140,7 +140,7 @@ fn a_version_that_is_activated_again_keeps_its_first_baseline() {
     monitors.start(&record(config()));
     let switch = |version| {
         let mut batch = RegistryBatch::new();
-        let version_baseline = monitors.begin_version(MODEL, version, &mut batch).unwrap().unwrap();
+        let version_baseline = monitors.begin_version(MODEL, (version, None), &mut batch).unwrap().unwrap();
         storage.registry().commit(&batch).unwrap();
         monitors.serve(MODEL, version_baseline);
     };
@@ -158,7 +158,7 @@ fn a_version_that_is_activated_again_keeps_its_first_baseline() {
     assert_eq!((again.baseline, again.observations), (Some(first), 0));
     assert_eq!(
         monitors
-            .begin_version(MODEL, VERSION, &mut RegistryBatch::new())
+            .begin_version(MODEL, (VERSION, None), &mut RegistryBatch::new())
             .unwrap()
             .map(|version_baseline| version_baseline.baseline),
         Some(Some(first))

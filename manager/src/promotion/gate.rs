@@ -19,7 +19,7 @@
 use std::time::{Duration, Instant};
 
 use celeris_model::preference::is_taken;
-use celeris_model::{ItemId, Loss, Partition, UserId, VersionId};
+use celeris_model::{ItemId, Learning, Loss, Partition, UserId, VersionId};
 use celeris_predictor::{Replayed, ServingVersion};
 use rand::SeedableRng as _;
 use rand::seq::IndexedRandom as _;
@@ -49,10 +49,12 @@ const RANKED_SEED: u64 = 4;
 
 /// Loss of a replayed prediction; `None` if undefined, such as for implicit feedback without
 /// preference.
-fn loss_of(loss: Loss, replayed: &Replayed) -> Option<f64> {
+fn loss_of(learning: &Learning, replayed: &Replayed) -> Option<f64> {
+    let loss = learning.loss();
     match loss {
         Loss::Squared | Loss::Logistic => {
-            Some(loss.prediction_loss(loss.expected_label(replayed.estimate.score), replayed.label))
+            let predicted = loss.expected_label(replayed.estimate.score);
+            Some(loss.prediction_loss(predicted, learning.limited(replayed.label)))
         }
         Loss::Implicit => replayed.outranked.filter(|_| is_taken(replayed.label)).map(f64::from),
     }
@@ -90,13 +92,15 @@ impl Promotion {
             let partition = Partition::of(user);
             let history = ours.history(user)?;
             let held = |sequence| holdout.holds(partition, sequence);
-            let candidate = ours.user(user, &history, &others, held)?;
-            let incumbent = theirs.user(user, &history, &others, held)?;
-            let losses: Vec<(bool, (f64, f64))> = candidate
+            let our_replay = ours.user(user, &history, &others, held)?;
+            let their_replay = theirs.user(user, &history, &others, held)?;
+            let losses: Vec<(bool, (f64, f64))> = our_replay
                 .iter()
-                .zip(&incumbent)
+                .zip(&their_replay)
                 .filter_map(|(ours, theirs)| {
-                    Some((ours.pool, (loss_of(config.loss, ours)?, loss_of(config.loss, theirs)?)))
+                    // The same labels for both: those that the candidate takes.
+                    let learning = &candidate.learning;
+                    Some((ours.pool, (loss_of(learning, ours)?, loss_of(learning, theirs)?)))
                 })
                 .collect();
             all.add(losses.iter().map(|(_, losses)| *losses));

@@ -38,7 +38,8 @@ impl LiveComparison<'_> {
             return Ok(());
         }
         let Some(other) = self.predictor.activation().shadow_prediction(self.other, sample)? else { return Ok(()) };
-        let loss = |predicted| self.loss.prediction_loss(predicted, sample.label);
+        let label = self.other.learning.limited(sample.label);
+        let loss = |predicted| self.loss.prediction_loss(predicted, label);
         let (active, other) = (loss(sample.predicted), loss(other));
         self.paired.add([if self.other_is_candidate { (other, active) } else { (active, other) }]);
         Ok(())

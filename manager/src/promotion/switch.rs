@@ -122,6 +122,7 @@ impl Promotion {
             Ok::<_, ManagerError>(self.predictor.activation().prepare(hot, version, Instant::now() + WARMING_MAX)?)
         })??;
         let (version, warmed) = (prepared.version().id, prepared.warmed);
+        let labels = prepared.version().learning.labels();
         report(model, version, &warmed);
         let record = {
             let _changing = self.registry.lock_changes();
@@ -136,13 +137,13 @@ impl Promotion {
             let record = change(before)?;
             let mut batch = RegistryBatch::new();
             batch.put(model_key(model)?, &record)?;
-            let baseline = self.monitoring.begin_version(id, version, &mut batch)?;
+            let baseline = self.monitoring.begin_version(id, (version, labels), &mut batch)?;
             self.registry.audit().commit(batch, &[event])?;
             if let Some(baseline) = baseline {
                 self.monitoring.serve(id, baseline);
             }
             faults::reach("flip");
-            self.predictor.activation().switch(record.config.defaults(), prepared);
+            self.predictor.activation().switch(record.config.serving(), prepared);
             record
         };
         tracing::info!(%model, %version, "version serves");

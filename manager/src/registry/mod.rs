@@ -161,7 +161,8 @@ impl Registry {
     /// # Errors
     /// `Features` for a damaged version, or `WrongVersion`.
     pub(crate) fn load(&self, record: &ModelRecord, version: VersionId) -> Result<ServingVersion, ManagerError> {
-        version_directory::load(&self.version_dir(record, version), record, version)
+        let half_life = self.version(&record.config.name, version)?.half_life;
+        version_directory::load(&self.version_dir(record, version), record, (version, half_life))
     }
 
     pub(crate) fn version_dir(&self, record: &ModelRecord, version: VersionId) -> PathBuf {
@@ -212,8 +213,10 @@ impl Registry {
     ) -> Result<ServingVersion, ManagerError> {
         let (version, dir) = (record.active, self.version_dir(record, record.active));
         let manifest = version_directory::write_untrained(&dir, &record.config)?;
-        batch.put(version_key(&record.config.name, version)?, &VersionRecord::new(version, 0, &manifest))?;
+        let half_life = record.config.half_life;
+        let description = VersionRecord::new(version, 0, half_life, &manifest);
+        batch.put(version_key(&record.config.name, version)?, &description)?;
         batch.put(model_key(&record.config.name)?, record)?;
-        self.load(record, version)
+        version_directory::load(&dir, record, (version, half_life))
     }
 }

@@ -68,7 +68,7 @@ impl Registry {
         // Check that all records are readable, since pruning, activation and rollback need them.
         self.version_records(model)?;
         let version = self.load(record, record.active)?;
-        self.predictor.activation().activate(&record.config.stream, record.config.defaults(), version)?;
+        self.predictor.activation().activate(&record.config.stream, record.config.serving(), version)?;
         self.audit.begin(record.id, &record.config.stream);
         tracing::info!(%model, version = %record.active, "model serves");
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use celeris_formats::Manifest;
 use celeris_formats::manifest::known_figures;
-use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
+use celeris_model::{HalfLife, ModelId, ModelName, Timestamp, VersionId};
 use celeris_storage::Watermark;
 use serde::{Deserialize, Serialize};
 
@@ -68,8 +68,11 @@ pub struct VersionRecord {
     pub dim: usize,
     /// Number of items in its feature table.
     pub items: u64,
-    /// Smallest and largest label in the training data.
+    /// Smallest and largest label in the training data, outliers aside.
     pub label_range: Option<(f32, f32)>,
+    /// Time in which an observation loses half of its weight; if absent, weights do not decay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_life: Option<HalfLife>,
     /// Metrics reported by the trainer; a value that is not finite is omitted.
     #[serde(deserialize_with = "known_figures")]
     pub metrics: BTreeMap<String, f64>,
@@ -106,7 +109,7 @@ pub struct WarmRecord {
 }
 
 impl VersionRecord {
-    pub(crate) fn new(version: VersionId, items: usize, manifest: &Manifest) -> Self {
+    pub(crate) fn new(version: VersionId, items: usize, half_life: Option<HalfLife>, manifest: &Manifest) -> Self {
         Self {
             watermark: serde_json::from_value(manifest.watermark.clone()).ok(),
             warm: manifest.warm.as_ref().map(|warm| WarmRecord {
@@ -120,6 +123,7 @@ impl VersionRecord {
             dim: manifest.dim,
             items: items as u64,
             label_range: manifest.label_range,
+            half_life,
             metrics: manifest.metrics.clone(),
             holdout_from: None,
             pinned: false,

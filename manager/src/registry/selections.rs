@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use celeris_bandits::selection::strategy::Learns;
-use celeris_bandits::selection::{HalfLifeRecords, LabelRange, LossScale, Objective, StrategySpec};
+use celeris_bandits::selection::{HalfLifeRecords, LossScale, Objective, StrategySpec};
 use celeris_bandits::{BanditError, PolicySpec, PoolShare, Wants};
-use celeris_model::{Loss, ModelId, ModelName, StreamName, Timestamp};
+use celeris_model::{LabelRange, Loss, ModelId, ModelName, StreamName, Timestamp};
 use celeris_predictor::{RankingDefaults, Scope, SelectionRule};
 use celeris_storage::{RegistryBatch, Watermark};
 use serde::{Deserialize, Serialize};

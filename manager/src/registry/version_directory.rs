@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use celeris_features::{LoadedVersion, Theta, VersionContents, read_version, write_version};
 use celeris_formats::Manifest;
-use celeris_model::{ModelId, ModelName, Prior, Timestamp, VersionId};
+use celeris_model::{HalfLife, ModelId, ModelName, Prior, Timestamp, VersionId};
 use celeris_predictor::ServingVersion;
 use celeris_storage::Storage;
 
@@ -21,21 +21,26 @@ pub(crate) fn versions_dir(storage: &Storage, (model, id): (&ModelName, ModelId)
 }
 
 /// Reads the directory of a model's version.
-pub(super) fn load(dir: &Path, record: &ModelRecord, version: VersionId) -> Result<ServingVersion, ManagerError> {
+pub(super) fn load(
+    dir: &Path,
+    record: &ModelRecord,
+    version: (VersionId, Option<HalfLife>),
+) -> Result<ServingVersion, ManagerError> {
     let loaded = read_version(dir)?;
     check_fits(&record.config, &loaded)?;
     serving(record, version, loaded)
 }
 
-/// A loaded version as a serving version of this model.
+/// A loaded version with this half-life as a serving version of this model.
 pub(super) fn serving(
     record: &ModelRecord,
-    version: VersionId,
+    (version, half_life): (VersionId, Option<HalfLife>),
     loaded: LoadedVersion,
 ) -> Result<ServingVersion, ManagerError> {
-    let LoadedVersion { theta, prior, cold_map, .. } = loaded;
+    let LoadedVersion { theta, prior, cold_map, manifest } = loaded;
     let model = (record.config.name.clone(), record.id);
-    Ok(ServingVersion::new(model, version, theta, record.config.learning(prior))?.with_cold_map(cold_map))
+    let learning = record.config.learning(prior, half_life, manifest.label_range);
+    Ok(ServingVersion::new(model, version, theta, learning)?.with_cold_map(cold_map))
 }
 
 pub(super) fn check_fits(config: &ModelConfig, loaded: &LoadedVersion) -> Result<(), ManagerError> {

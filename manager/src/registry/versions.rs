@@ -77,12 +77,13 @@ impl VersionStore {
         fs::create_dir_all(&versions_dir).map_err(ManagerError::io(&dir))?;
         fs::rename(finished, &dir).map_err(ManagerError::io(&dir))?;
         sync_dir(&versions_dir)?;
-        let mut description = VersionRecord::new(version, loaded.theta.items().len(), &loaded.manifest);
+        let half_life = record.config.half_life;
+        let mut description = VersionRecord::new(version, loaded.theta.items().len(), half_life, &loaded.manifest);
         // Only the node's own jobs know which records the training left out, so assume none.
         let log = || self.storage.log().watermark(&record.config.stream);
         description.holdout_from = Some(description.watermark.clone().unwrap_or_else(log));
         let event = note(record.active, &mut description);
-        let serving = serving(&record, version, loaded)?;
+        let serving = serving(&record, (version, half_life), loaded)?;
         record.newest = version;
         let model = &record.config.name;
         let mut batch = RegistryBatch::new();

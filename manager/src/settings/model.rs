@@ -2,8 +2,8 @@
 
 use celeris_bandits::{PolicySpec, PoolShare};
 pub use celeris_formats::version_dir::DIM_MAX;
-use celeris_model::{HalfLife, Learning, Loss, ModelName, Prior, StreamName};
-use celeris_predictor::RankingDefaults;
+use celeris_model::{HalfLife, LabelRange, Learning, Loss, ModelName, Prior, StreamName};
+use celeris_predictor::{LabelRule, LabelsOutside, RankingDefaults, ServingSettings};
 use serde::{Deserialize, Serialize};
 
 use super::{DefaultReward, GateConfig, GuardConfig, TrainerSettings, Triggers};
@@ -29,9 +29,16 @@ pub struct ModelConfig {
     pub dim: usize,
     /// The loss that user weights minimise.
     pub loss: Loss,
-    /// Time in which an observation loses half of its weight; if absent, weights do not decay.
+    /// Time in which an observation loses half of its weight under the versions trained from now on;
+    /// if absent, weights do not decay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_life: Option<HalfLife>,
+    /// Range of the labels that the model takes; if absent, all labels of its loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_range: Option<LabelRange>,
+    /// What happens to labels outside of `label_range`.
+    #[serde(default)]
+    pub labels_outside: LabelsOutside,
     /// Policy of rankings whose request names none.
     pub policy: PolicySpec,
     /// Share of these rankings that are drawn uniformly for the validation pool.
@@ -68,6 +75,8 @@ impl ModelConfig {
             dim,
             loss: Loss::default(),
             half_life: None,
+            label_range: None,
+            labels_outside: LabelsOutside::default(),
             policy: PolicySpec::default(),
             pool_share: PoolShare::default(),
             gate: GateConfig::default(),
@@ -79,9 +88,11 @@ impl ModelConfig {
         }
     }
 
-    /// The learning rule of a version with this prior.
-    pub(crate) fn learning(&self, prior: Prior) -> Learning {
-        Learning::new(prior, self.loss, self.half_life)
+    /// The learning rule of a version with this prior and half-life, trained on labels of this
+    /// range.
+    pub(crate) fn learning(&self, prior: Prior, half_life: Option<HalfLife>, trained: Option<(f32, f32)>) -> Learning {
+        let trained = trained.and_then(|(low, high)| LabelRange::new(low, high).ok());
+        Learning::new(prior, self.loss, half_life).limited_to(trained)
     }
 
     /// Checks the settings with ranges.
@@ -98,13 +109,29 @@ impl ModelConfig {
             let received = f64::from(self.keep_versions);
             return Err(ManagerError::Setting { setting: "keep_versions", range: "from 1 to 1000", received });
         }
+        for end in self.label_range.map(<[f32; 2]>::from).into_iter().flatten() {
+            self.loss.check_label(end)?;
+        }
         if let Some(reward) = &self.default_reward {
             reward.check(self.loss)?;
+            let refused = self.labels_outside == LabelsOutside::Refuse
+                && self.label_range.is_some_and(|range| !range.contains(reward.label));
+            if refused {
+                let received = f64::from(reward.label);
+                return Err(ManagerError::Setting {
+                    setting: "default_reward.label",
+                    range: "in label_range",
+                    received,
+                });
+            }
         }
         self.triggers.check()
     }
 
-    pub(crate) fn defaults(&self) -> RankingDefaults {
-        RankingDefaults { policy: self.policy.clone(), pool_share: self.pool_share }
+    pub(crate) fn serving(&self) -> ServingSettings {
+        ServingSettings {
+            ranking: RankingDefaults { policy: self.policy.clone(), pool_share: self.pool_share },
+            labels: LabelRule { range: self.label_range, outside: self.labels_outside },
+        }
     }
 }

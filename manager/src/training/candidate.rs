@@ -45,7 +45,8 @@ impl Training {
         faults::reach("validation");
         // A number that no version has, so that nothing is cached for it.
         let unregistered = VersionId(u64::MAX);
-        let (theta, learning) = (loaded.theta.clone(), config.learning(loaded.prior.clone()));
+        let learning = config.learning(loaded.prior.clone(), config.half_life, loaded.manifest.label_range);
+        let theta = loaded.theta.clone();
         let evaluated = ServingVersion::new((config.name.clone(), record.id), unregistered, theta, learning)?;
         let evaluated = evaluated.with_cold_map(loaded.cold_map.clone());
         let report = at_low_priority("celeris-gate", || promotion.evaluate(config, holdout, &evaluated, progress))??;

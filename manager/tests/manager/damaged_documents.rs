@@ -101,7 +101,7 @@ fn fill(storage: &Storage) {
         scope: None,
         segments: Vec::new(),
         objective: None,
-        label_range: Some(celeris_bandits::selection::LabelRange::new(0.0, 5.0).unwrap()),
+        label_range: Some(celeris_model::LabelRange::new(0.0, 5.0).unwrap()),
         half_life_records: None,
         policy: None,
         pool_share: None,

@@ -7,6 +7,7 @@ use super::preference::{self, Pair};
 use super::prior::Prior;
 use super::user_model::{Estimate, Example};
 use crate::error::ModelError;
+use crate::label_range::LabelRange;
 use crate::time::Timestamp;
 use celeris_kernel as kernel;
 
@@ -121,6 +122,7 @@ pub struct Learning {
     prior: Prior,
     loss: Loss,
     half_life: Option<HalfLife>,
+    labels: Option<LabelRange>,
 }
 
 impl From<Prior> for Learning {
@@ -134,7 +136,28 @@ impl Learning {
     /// The rule with this prior, loss and half-life; without a half-life nothing decays.
     #[must_use]
     pub fn new(prior: Prior, loss: Loss, half_life: Option<HalfLife>) -> Self {
-        Self { prior, loss, half_life }
+        Self { prior, loss, half_life, labels: None }
+    }
+
+    /// Limits labels under squared loss, so that a few wrong ones cannot dominate: a label counts as
+    /// the nearest one of `trained`, the range of the training data, widened by its width at both
+    /// ends.
+    #[must_use]
+    pub fn limited_to(self, trained: Option<LabelRange>) -> Self {
+        let labels = trained.filter(|_| self.loss == Loss::Squared).map(LabelRange::widened);
+        Self { labels, ..self }
+    }
+
+    /// The limits of labels, see [`Learning::limited_to`]; `None` if labels are not limited.
+    #[must_use]
+    pub fn labels(&self) -> Option<LabelRange> {
+        self.labels
+    }
+
+    /// The label as it counts in learning and in losses, see [`Learning::limited_to`].
+    #[must_use]
+    pub fn limited(&self, label: f32) -> f32 {
+        self.labels.map_or(label, |labels| labels.nearest(label))
     }
 
     /// The prior of a user before the first observation. It does not decay.
@@ -161,7 +184,7 @@ impl Learning {
     }
 
     /// A hash of everything besides the examples that determines the bits of a state: prior, loss,
-    /// half-life, and the kernel's revision and instruction set.
+    /// half-life, limits of labels, and the kernel's revision and instruction set.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = Xxh3::new();
@@ -176,6 +199,9 @@ impl Learning {
             // preference.
             Loss::Implicit => b"implicit pairs",
         });
+        for end in self.labels.map(<[f32; 2]>::from).into_iter().flatten() {
+            hasher.update(&end.to_bits().to_le_bytes());
+        }
         hasher.update(kernel::name().as_bytes());
         hasher.update(&[kernel::REVISION]);
         hasher.digest()
@@ -219,7 +245,7 @@ impl Learning {
 
     /// The target and weight of `example` under this loss.
     pub(crate) fn weighted_target(&self, example: &Example) -> WeightedTarget {
-        let (label, offset) = (f64::from(example.label), f64::from(example.offset));
+        let (label, offset) = (f64::from(self.limited(example.label)), f64::from(example.offset));
         let weight = f64::from(example.weight);
         match self.loss {
             Loss::Squared => WeightedTarget { weight, label: label - offset, likelihood: Likelihood::Gaussian },

@@ -1,6 +1,6 @@
 //! Losses, weights and half-lives compared with their definitions, solved densely in `f64`.
 
-use celeris_model::{Example, HalfLife, History, Learning, Loss, ModelError, Prior, Timestamp, UserModel};
+use celeris_model::{Example, HalfLife, History, LabelRange, Learning, Loss, ModelError, Prior, Timestamp, UserModel};
 use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -348,4 +348,23 @@ fn bytes_counts_the_memory_of_a_state() {
         let bytes = live(&learning, &test_history(10, learning.loss(), count), count).bytes();
         assert!((plain + sums..plain + sums + 128).contains(&bytes), "{bytes}, {plain} without sums of {sums}");
     }
+}
+
+#[test]
+fn a_label_beyond_the_limits_counts_as_the_nearest_within() {
+    let limited = Learning::new(prior(), Loss::Squared, None).limited_to(LabelRange::new(1.0, 5.0).ok());
+    let mut wild = test_history(11, Loss::Squared, 64);
+    let mut limits = wild.clone();
+    for (index, label) in [(3, 500.0), (20, -1e6), (63, 9.5)] {
+        wild.labels[index] = label;
+        limits.labels[index] = if label > 0.0 { 9.0 } else { -3.0 };
+    }
+    for count in [4, 21, 64] {
+        let (ours, expected) = (live(&limited, &wild, count), live(&limited, &limits, count));
+        assert_eq!(ours.weights(), expected.weights(), "after {count}");
+        assert_ne!(ours.weights(), live(&Learning::from(prior()), &wild, count).weights(), "after {count}");
+    }
+    assert_ne!(limited.fingerprint(), Learning::from(prior()).fingerprint(), "stored sums are of other labels");
+    let clicks = Learning::new(prior(), Loss::Logistic, None);
+    assert_eq!(clicks.clone().limited_to(LabelRange::new(0.2, 0.4).ok()), clicks, "clicks have limits already");
 }

@@ -13,7 +13,7 @@ use crate::features::FeatureStore;
 use crate::models::{Models, ShadowSample};
 use crate::ranking::Scorer;
 use crate::users::{Sources, UserKey, UserStore};
-use crate::version::{RankingDefaults, ServingVersion};
+use crate::version::{ServingSettings, ServingVersion};
 
 pub use warm::{Hot, Prepared, Share, Warmed};
 
@@ -36,19 +36,24 @@ impl Activation {
     pub fn activate(
         &self,
         stream: &StreamName,
-        defaults: RankingDefaults,
+        settings: ServingSettings,
         version: ServingVersion,
     ) -> Result<(), PredictorError> {
         let version = Arc::new(version);
         self.catalog.equip(stream, &version)?;
-        self.models.switch(defaults, version);
+        self.models.switch(settings, version);
         Ok(())
     }
 
     /// Makes a prepared version the active one, at once for all requests that start afterwards.
     /// Requests in progress finish on their version.
-    pub fn switch(&self, defaults: RankingDefaults, prepared: Prepared) {
-        self.models.switch(defaults, prepared.version);
+    pub fn switch(&self, settings: ServingSettings, prepared: Prepared) {
+        self.models.switch(settings, prepared.version);
+    }
+
+    /// Changes the settings of a model that serves, at once for all requests that start afterwards.
+    pub fn configure(&self, model: &ModelName, settings: ServingSettings) {
+        self.models.configure(model, settings);
     }
 
     /// Stops serving a model.

@@ -73,7 +73,7 @@ impl Ingest {
     pub async fn correct(&self, model: &ModelName, id: &ObservationId, label: f32) -> Result<Amended, PredictorError> {
         check_label(label)?;
         let model = self.models.on_stream_of(model)?;
-        model.active.load().learning.loss().check_label(label)?;
+        let label = model.accepted_label(label)?;
         self.amend_observation(&model, id, Some(label)).await
     }
 

@@ -53,12 +53,13 @@ impl Ingest {
             decision: Some(decision.id.clone()),
         };
         let served = self.models.on_stream_of(decision.scored_by())?;
-        self.check(&served, &observation)?;
+        let label = self.check(&served, &observation)?;
         let addressed = Addressed {
             model: served.name.clone(),
             model_id: served.id,
             context: self.users.context(served, &observation.user),
             decision: Some(Target::Found(Arc::clone(decision))),
+            label,
             source: RewardSource::Default,
         };
         match self.append(&addressed, &observation, AckMode::Wait) {

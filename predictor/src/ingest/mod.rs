@@ -10,8 +10,8 @@ use celeris_model::Observation;
 use celeris_storage::{Storage, StorageError};
 use tokio::sync::mpsc;
 
+use crate::accepted_times::AcceptedTimes;
 use crate::attribution::Attribution;
-use crate::clock_skew::ClockSkew;
 use crate::error::PredictorError;
 use crate::features::FeatureStore;
 use crate::loss::LossEvent;
@@ -30,7 +30,7 @@ pub struct Ingest {
     pub(crate) features: Arc<FeatureStore>,
     pub(crate) attribution: Arc<Attribution>,
     pub(crate) losses: mpsc::Sender<LossEvent>,
-    pub(crate) clock_skew: ClockSkew,
+    pub(crate) accepted_times: AcceptedTimes,
 }
 
 impl Ingest {

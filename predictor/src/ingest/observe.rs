@@ -32,6 +32,8 @@ pub struct Observed {
     pub duplicate: bool,
     /// The label that the addressed model predicted, before learning.
     pub predicted: Option<f32>,
+    /// The label that is recorded, if it is not the one sent.
+    pub clipped: Option<f32>,
     /// Outcome of its reference to a decision; `None` if it names none.
     pub joined: Option<Joined>,
 }
@@ -47,6 +49,8 @@ pub struct PendingObservation {
     user: UserId,
     user_epoch: UserEpoch,
     label: f32,
+    /// The label that is recorded, if it is not the one sent.
+    clipped: Option<f32>,
     predictions: Vec<Prediction>,
     timestamp: Timestamp,
     pool: bool,
@@ -69,6 +73,8 @@ pub(super) struct Addressed {
     pub(super) model_id: ModelId,
     pub(super) context: RequestContext,
     pub(super) decision: Option<Target>,
+    /// The label to record.
+    pub(super) label: f32,
     /// Who gives the reward.
     pub(super) source: RewardSource,
 }
@@ -117,16 +123,16 @@ impl Ingest {
             return Err(PredictorError::Recreated { model: model.clone() });
         }
         check_id(observation)?;
-        self.check(&served, observation)?;
+        let label = self.check(&served, observation)?;
         let context = self.users.context(served, &observation.user);
         let decision = observation.decision.as_ref().map(|id| self.attribution.target(model_id, id)).transpose()?;
-        Ok(Addressed { model: model.clone(), model_id, context, decision, source: RewardSource::Client })
+        Ok(Addressed { model: model.clone(), model_id, context, decision, label, source: RewardSource::Client })
     }
 
-    /// Checks the numbers of an observation.
-    pub(super) fn check(&self, model: &ServedModel, observation: &Observation) -> Result<(), PredictorError> {
-        observation.validate(self.clock_skew.latest())?;
-        Ok(model.active.load().learning.loss().check_label(observation.label)?)
+    /// Checks the numbers of an observation; returns the label to record.
+    pub(super) fn check(&self, model: &ServedModel, observation: &Observation) -> Result<f32, PredictorError> {
+        observation.validate(&self.accepted_times.now())?;
+        model.accepted_label(observation.label)
     }
 
     /// Predicts an observation that was checked, enqueues it and learns from it.
@@ -157,7 +163,7 @@ impl Ingest {
         observation: &Observation,
         ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
-        let Addressed { model, model_id, context, decision, source } = addressed;
+        let Addressed { model, model_id, context, decision, label, source } = addressed;
         let stream = &context.model.stream;
         let join = |target| self.attribution.join(stream, target, state.epoch, observation);
         let facts = decision.as_ref().map(join).transpose()?;
@@ -186,8 +192,8 @@ impl Ingest {
         let item = shared.unwrap_or_else(|| observation.item.clone());
         let user_epoch = state.epoch.next();
         let pool = facts.as_ref().is_some_and(|facts| facts.pool);
-        let record = record(observation, user_epoch, facts.clone(), predictions.clone());
-        let Record { label, weight, timestamp, .. } = record;
+        let record = record((observation, *label), user_epoch, facts.clone(), predictions.clone());
+        let Record { weight, timestamp, .. } = record;
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
         let append = Append { stream: stream.clone(), record, frozen, ack };
         let placed = match self.storage.log().append(append)? {
@@ -202,7 +208,7 @@ impl Ingest {
         }
         let learners: Vec<Learner> =
             versions.iter().zip(resolved).map(|(version, newest)| Learner { version, newest }).collect();
-        let event = Event { item, label, weight, timestamp, epoch: user_epoch };
+        let event = Event { item, label: *label, weight, timestamp, epoch: user_epoch };
         state.advance(event, placed.ticket().clone(), learners, sources);
         Ok(PendingObservation {
             placed,
@@ -211,7 +217,8 @@ impl Ingest {
             model_id: *model_id,
             user: context.key.user.clone(),
             user_epoch,
-            label,
+            label: *label,
+            clipped: clipped(observation, *label),
             predictions,
             timestamp,
             pool,
@@ -258,13 +265,18 @@ impl Ingest {
             observation_id: committed.observation_id,
             duplicate: pending.duplicate,
             predicted,
+            clipped: pending.clipped,
             joined: pending.joined,
         })
     }
 }
 
+fn clipped(sent: &Observation, label: f32) -> Option<f32> {
+    (sent.label.to_bits() != label.to_bits()).then_some(label)
+}
+
 fn record(
-    observation: &Observation,
+    (observation, label): (&Observation, f32),
     user_epoch: UserEpoch,
     decision: Option<DecisionFacts>,
     predictions: Vec<Prediction>,
@@ -274,7 +286,7 @@ fn record(
         user: observation.user.clone(),
         user_epoch,
         item: Some(observation.item.clone()),
-        label: observation.label,
+        label,
         weight: observation.weight,
         feedback: observation.feedback.clone(),
         timestamp: observation.timestamp.unwrap_or_else(|| SystemTime::now().into()),
@@ -295,7 +307,7 @@ fn repeated(
     let first = existing.record;
     let same = first.user == sent.user
         && first.item.as_ref() == Some(&sent.item)
-        && first.first_label.unwrap_or(first.label).to_bits() == sent.label.to_bits()
+        && first.first_label.unwrap_or(first.label).to_bits() == addressed.label.to_bits()
         && first.weight.to_bits() == sent.weight.to_bits()
         && first.feedback == sent.feedback
         && first.decision.as_ref().map(|facts| &facts.id) == sent.decision.as_ref()
@@ -312,6 +324,7 @@ fn repeated(
         user: first.user,
         user_epoch: first.user_epoch,
         label: first.label,
+        clipped: clipped(sent, addressed.label),
         predictions: first.predictions,
         timestamp: first.timestamp,
         pool: first.decision.as_ref().is_some_and(|facts| facts.pool),

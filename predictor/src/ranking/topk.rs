@@ -85,7 +85,7 @@ impl Ranker {
         let context = self.users.context(self.models.get(&request.model)?, &request.user);
         self.users.reach(&context, request.min_epoch).await?;
         let items = ResolvedItems::distinct(&context.version, &request.items);
-        let draw = request.draw(seed, &context.model.defaults);
+        let draw = request.draw(seed, &context.model.settings.ranking);
         let snapshot = self.users.snapshot(&context)?;
         let scored = self.scorer.score_candidates(&context, snapshot, &items, draw.policy.policy().wants())?;
         let ranking = draw.draw(&scored.candidates(&context))?;

@@ -87,9 +87,8 @@ impl Recommender {
                 feedback: None,
                 decision: None,
             };
-            let checked = observation
-                .validate(self.clock_skew.latest())
-                .and_then(|()| context.version.learning.loss().check_label(entry.label));
+            let checked = observation.validate(&self.accepted_times.now()).map_err(PredictorError::from);
+            let checked = checked.and_then(|()| context.model.accepted_label(entry.label));
             checked.map_err(|error| field("history", format!("[{index}]: {error}")))?;
         }
         Ok(())

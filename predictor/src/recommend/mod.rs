@@ -25,7 +25,7 @@ use celeris_model::{ModelName, SelectionFacts, Timestamp, UserId};
 use celeris_retrieval::CandidateSet;
 use celeris_storage::Storage;
 
-use crate::clock_skew::ClockSkew;
+use crate::accepted_times::AcceptedTimes;
 use crate::error::PredictorError;
 use crate::features::FeatureStore;
 use crate::models::Models;
@@ -65,7 +65,7 @@ pub(crate) struct Recommending<'a> {
 impl<'a> Recommending<'a> {
     /// How the ranking is drawn.
     fn draw(&self, context: &'a RequestContext) -> Draw<'a> {
-        let defaults = &context.model.defaults;
+        let defaults = &context.model.settings.ranking;
         let (policy, pool_share) = match (&self.request.policy, self.request.diversity) {
             (_, Some(_)) => (&DIVERSE_POLICY, None),
             (Some(named), None) => (named, None),
@@ -85,7 +85,7 @@ pub struct Recommender {
     pub(crate) scorer: Arc<Scorer>,
     pub(crate) decisions: Arc<DecisionLog>,
     pub(crate) seen: SeenCache,
-    pub(crate) clock_skew: ClockSkew,
+    pub(crate) accepted_times: AcceptedTimes,
 }
 
 impl Recommender {

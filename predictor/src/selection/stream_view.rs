@@ -222,8 +222,8 @@ impl Held {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
-    use celeris_bandits::selection::{LabelRange, LossScale, Objective, StrategySpec};
-    use celeris_model::{ModelId, ModelName, StreamName};
+    use celeris_bandits::selection::{LossScale, Objective, StrategySpec};
+    use celeris_model::{LabelRange, ModelId, ModelName, StreamName};
     use celeris_storage::StorageOptions;
 
     use super::*;

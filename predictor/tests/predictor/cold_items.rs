@@ -10,7 +10,7 @@ use celeris_model::{
     FeatureOrigin, ItemId, Learning, ModelId, ModelName, Observation, Prior, StreamName, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{
-    ItemChange, ItemView, PredictRequest, Predictor, PredictorOptions, RankingDefaults, Scored, ServingVersion,
+    ItemChange, ItemView, PredictRequest, Predictor, PredictorOptions, Scored, ServingSettings, ServingVersion,
 };
 use celeris_storage::{Storage, StorageOptions};
 use serde_json::{Map, Value, json};
@@ -65,7 +65,7 @@ impl Node {
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
         predictor
             .activation()
-            .activate(&StreamName::of_model(&model()), RankingDefaults::default(), version())
+            .activate(&StreamName::of_model(&model()), ServingSettings::default(), version())
             .unwrap();
         Self { storage, predictor }
     }

@@ -16,7 +16,7 @@ use celeris_model::{
     UserEpoch, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{
-    ItemChange, PredictRequest, Predictor, PredictorError, PredictorOptions, RankingDefaults, ServingVersion,
+    ItemChange, PredictRequest, Predictor, PredictorError, PredictorOptions, ServingSettings, ServingVersion,
 };
 use celeris_storage::{AckMode, Storage, StorageError, StorageOptions};
 use fail::FailGuard;
@@ -172,7 +172,7 @@ impl Node {
         let options = PredictorOptions { user_bytes_max: 64 * 1_000, ..PredictorOptions::default() };
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
         for (_, version) in models.serving() {
-            predictor.activation().activate(&stream(), RankingDefaults::default(), version).unwrap();
+            predictor.activation().activate(&stream(), ServingSettings::default(), version).unwrap();
         }
         Self { storage, predictor: Arc::new(predictor) }
     }
@@ -319,7 +319,7 @@ impl Scene {
 
     fn serve(&self) {
         let [(_, films), _] = self.models.serving();
-        self.node().predictor.activation().activate(&stream(), RankingDefaults::default(), films).unwrap();
+        self.node().predictor.activation().activate(&stream(), ServingSettings::default(), films).unwrap();
     }
 
     /// An observation of the user, selected by its relative position among those sent.

@@ -5,7 +5,7 @@ use celeris_model::{
     DecisionId, ItemId, Joined, ModelId, ModelName, Observation, Prior, StreamName, UserEpoch, UserId, VersionId,
 };
 use celeris_predictor::attribution::FOLLOWED_MAX;
-use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, ServingVersion, TopkRequest};
+use celeris_predictor::{Predictor, PredictorOptions, ServingSettings, ServingVersion, TopkRequest};
 use celeris_storage::{AckMode, Storage, StorageOptions};
 
 const DIM: usize = 2;
@@ -44,7 +44,7 @@ async fn rewards_join_a_decision_only_within_a_bounded_number_of_events() {
     );
     let prior = Prior::isotropic(DIM, 2.0, 0.7).unwrap();
     let version = ServingVersion::new((model(), ModelId(1)), VersionId(1), theta.unwrap(), prior.into()).unwrap();
-    predictor.activation().activate(&StreamName::of_model(&model()), RankingDefaults::default(), version).unwrap();
+    predictor.activation().activate(&StreamName::of_model(&model()), ServingSettings::default(), version).unwrap();
     let request = TopkRequest {
         model: model(),
         user: UserId::new("u").unwrap(),

@@ -10,7 +10,7 @@ use celeris_model::{
     Example, HalfLife, ItemId, Learning, Loss, ModelId, ModelName, Observation, ObservationId, Prior, StreamName,
     Timestamp, UserEpoch, UserId, UserModel, VersionId,
 };
-use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, ServingVersion};
+use celeris_predictor::{Predictor, PredictorOptions, ServingSettings, ServingVersion};
 use celeris_storage::{AckMode, Snapshot, Storage, StorageOptions};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -75,7 +75,7 @@ impl Open {
     }
 
     fn activate(&self, model: &str, id: u64) {
-        self.predictor.activation().activate(&stream(), RankingDefaults::default(), version(model, id)).unwrap();
+        self.predictor.activation().activate(&stream(), ServingSettings::default(), version(model, id)).unwrap();
     }
 
     fn again(self, dir: &Path, models: &[&str], id: u64) -> Self {

@@ -13,7 +13,7 @@ use celeris_model::{
 };
 use celeris_predictor::{
     Audience, Boost, ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults, RecommendRequest,
-    Recommendation, ReplayOutcome, SeenRule, ServingVersion, is_same,
+    Recommendation, ReplayOutcome, SeenRule, ServingSettings, ServingVersion, is_same,
 };
 use celeris_retrieval::Filter;
 use celeris_storage::{Storage, StorageOptions};
@@ -40,7 +40,7 @@ fn item(index: usize) -> ItemId {
 }
 
 /// A model that was trained on `items` items.
-fn open(dir: &Path, items: usize, defaults: RankingDefaults) -> (Storage, Predictor) {
+fn open(dir: &Path, items: usize, settings: ServingSettings) -> (Storage, Predictor) {
     let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     let mut rng = ChaCha8Rng::seed_from_u64(1);
@@ -51,7 +51,7 @@ fn open(dir: &Path, items: usize, defaults: RankingDefaults) -> (Storage, Predic
     let theta = Theta::new((0..items).map(item).collect(), offsets, features, cold).unwrap();
     let prior = Prior::isotropic(DIM, 1.0, 1.0).unwrap();
     let version = ServingVersion::new((model(), ModelId(1)), VersionId(1), theta, prior.into()).unwrap();
-    predictor.activation().activate(&stream(), defaults, version).unwrap();
+    predictor.activation().activate(&stream(), settings, version).unwrap();
     (storage, predictor)
 }
 
@@ -117,7 +117,7 @@ fn best_first(mut scored: Vec<(ItemId, f32)>) -> Vec<(ItemId, f32)> {
 async fn greedy_shows_the_best_allowed_items() {
     let dir = tempfile::tempdir().unwrap();
     let count = 1500;
-    let (_storage, predictor) = open(dir.path(), count, RankingDefaults::default());
+    let (_storage, predictor) = open(dir.path(), count, ServingSettings::default());
     rate(&predictor, 0, (0..40).map(|at| at * 31)).await;
     let excluded: Vec<ItemId> = (0..count).step_by(3).map(item).collect();
     for k in [1, 10, 300, 1000] {
@@ -143,7 +143,7 @@ async fn greedy_shows_the_best_allowed_items() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_policy_fills_slots_with_distinct_items_and_is_reproducible_by_seed() {
     let dir = tempfile::tempdir().unwrap();
-    let (_storage, predictor) = open(dir.path(), 1500, RankingDefaults::default());
+    let (_storage, predictor) = open(dir.path(), 1500, ServingSettings::default());
     rate(&predictor, 0, 0..30).await;
     for name in PolicySpec::NAMES {
         for k in [1, 20, 400] {
@@ -165,8 +165,9 @@ const CHI_SQUARE_MAX: f64 = 36.12;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pool_draws_uniformly_from_the_whole_catalog() {
     let dir = tempfile::tempdir().unwrap();
-    let defaults = RankingDefaults { policy: PolicySpec::default(), pool_share: PoolShare::new(1.0).unwrap() };
-    let (_storage, predictor) = open(dir.path(), 1500, defaults);
+    let ranking = RankingDefaults { policy: PolicySpec::default(), pool_share: PoolShare::new(1.0).unwrap() };
+    let settings = ServingSettings { ranking, ..ServingSettings::default() };
+    let (_storage, predictor) = open(dir.path(), 1500, settings);
     rate(&predictor, 0, 0..30).await;
     let ranked: Vec<ItemId> = {
         let scores = scores(&predictor, 1500).await;
@@ -195,7 +196,7 @@ async fn propensities_equal_the_frequencies_of_shown_items() {
     // Few items are all candidates; of many items, a shortlist and a sample.
     for count in [15, 1500] {
         let dir = dir.path().join(count.to_string());
-        let (_storage, predictor) = open(&dir, count, RankingDefaults::default());
+        let (_storage, predictor) = open(&dir, count, ServingSettings::default());
         let policy: PolicySpec = serde_json::from_value(json!({"name": "epsilon_greedy", "epsilon": 0.5})).unwrap();
         let best = items(&ask(&predictor, &request(1)).await).remove(0);
         let (mut shown_best, mut expected, mut weights, mut others) = (0_u32, 0.0, 0.0, BTreeSet::new());
@@ -237,7 +238,7 @@ type Preference = (Value, f32, fn(usize) -> bool);
 async fn boosts_add_up_exactly_and_leave_the_reported_score_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let count = 600;
-    let (_storage, predictor) = open(dir.path(), count, RankingDefaults::default());
+    let (_storage, predictor) = open(dir.path(), count, ServingSettings::default());
     rate(&predictor, 0, 0..30).await;
     for at in 0..count {
         let attributes = json!({"third": at % 3 == 0, "number": at, "kind": format!("k{}", at % 4)});
@@ -297,7 +298,7 @@ async fn seen_items_equal_those_in_the_log() {
     let mut looks = 0;
     for _ in 0..3 {
         // Some observed items are not in the catalog at first, and are added later.
-        let (storage, predictor) = open(dir.path(), ITEMS - 10, RankingDefaults::default());
+        let (storage, predictor) = open(dir.path(), ITEMS - 10, ServingSettings::default());
         for round in 0..150 {
             match rng.random_range(0..30) {
                 0 if !ids.is_empty() => {
@@ -362,8 +363,9 @@ fn decision(storage: &Storage, recommendation: &Recommendation) -> Arc<Decision>
 #[tokio::test(flavor = "multi_thread")]
 async fn rankings_from_a_large_catalog_are_recorded_in_full_and_replayed() {
     let dir = tempfile::tempdir().unwrap();
-    let defaults = RankingDefaults { policy: PolicySpec::default(), pool_share: PoolShare::new(0.5).unwrap() };
-    let (storage, predictor) = open(dir.path(), 1500, defaults);
+    let ranking = RankingDefaults { policy: PolicySpec::default(), pool_share: PoolShare::new(0.5).unwrap() };
+    let settings = ServingSettings { ranking, ..ServingSettings::default() };
+    let (storage, predictor) = open(dir.path(), 1500, settings);
     rate(&predictor, 0, 0..30).await;
     let version = predictor.models().active(&model()).unwrap();
     let mut pools = BTreeSet::new();
@@ -392,7 +394,7 @@ async fn rankings_from_a_large_catalog_are_recorded_in_full_and_replayed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_predictions_that_need_neither_a_load_nor_a_wait_are_quick() {
     let dir = tempfile::tempdir().unwrap();
-    let (_storage, predictor) = open(dir.path(), 40, RankingDefaults::default());
+    let (_storage, predictor) = open(dir.path(), 40, ServingSettings::default());
     let request = |count: usize, min_epoch| {
         let items = (0..count).map(item).collect();
         PredictRequest { model: model(), user: user(0), items, min_epoch, segment: None }

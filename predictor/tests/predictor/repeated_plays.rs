@@ -10,7 +10,7 @@ use celeris_model::{
     Example, HalfLife, ItemId, Learning, Loss, ModelId, ModelName, Observation, ObservationId, Prior, StreamName,
     Timestamp, UserId, UserModel, VersionId,
 };
-use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, ServingVersion, WhyRequest};
+use celeris_predictor::{Predictor, PredictorOptions, ServingSettings, ServingVersion, WhyRequest};
 use celeris_storage::{Storage, StorageOptions};
 use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
@@ -120,7 +120,7 @@ impl Open {
         let options = PredictorOptions { user_bytes_max, ..PredictorOptions::default() };
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
         for model in NAMES {
-            predictor.activation().activate(&stream(), RankingDefaults::default(), version(model)).unwrap();
+            predictor.activation().activate(&stream(), ServingSettings::default(), version(model)).unwrap();
         }
         Self { storage, predictor }
     }

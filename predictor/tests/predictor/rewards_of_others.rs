@@ -6,7 +6,7 @@ use celeris_features::{ColdItem, Theta};
 use celeris_model::{
     DecisionId, ItemId, Joined, ModelId, ModelName, Observation, Prior, StreamName, UserId, VersionId,
 };
-use celeris_predictor::{Observed, Predictor, PredictorOptions, RankingDefaults, ServingVersion, TopkRequest};
+use celeris_predictor::{Observed, Predictor, PredictorOptions, ServingSettings, ServingVersion, TopkRequest};
 use celeris_storage::{Storage, StorageOptions};
 
 const DIM: usize = 2;
@@ -29,7 +29,7 @@ fn open(dir: &Path) -> Predictor {
     let theta = Theta::new(vec![item()], vec![3.0], vec![0.5, 1.0], ColdItem { offset: 3.0, features: vec![0.0, 1.0] });
     let prior = Prior::isotropic(DIM, 2.0, 0.7).unwrap();
     let version = ServingVersion::new((model(), ModelId(1)), VersionId(1), theta.unwrap(), prior.into()).unwrap();
-    predictor.activation().activate(&StreamName::of_model(&model()), RankingDefaults::default(), version).unwrap();
+    predictor.activation().activate(&StreamName::of_model(&model()), ServingSettings::default(), version).unwrap();
     predictor
 }
 

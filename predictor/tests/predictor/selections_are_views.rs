@@ -6,15 +6,17 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use celeris_bandits::selection::{
-    Exp4, HalfLifeRecords, LabelRange, Layout, LossScale, Objective, Outcome, Place, State, Strategy as _, StrategySpec,
+    Exp4, HalfLifeRecords, Layout, LossScale, Objective, Outcome, Place, State, Strategy as _, StrategySpec,
 };
 use celeris_features::{ColdItem, Theta};
 use celeris_model::ids::PARTITIONS;
 use celeris_model::{
-    ItemId, ModelId, ModelName, Observation, ObservationId, Partition, Prior, Record, RecordKind, Sequence, StreamName,
-    UserId, VersionId,
+    ItemId, LabelRange, ModelId, ModelName, Observation, ObservationId, Partition, Prior, Record, RecordKind, Sequence,
+    StreamName, UserId, VersionId,
 };
-use celeris_predictor::{Predictor, PredictorOptions, RankingDefaults, Scope, SelectionRule, ServingVersion};
+use celeris_predictor::{
+    Predictor, PredictorOptions, RankingDefaults, Scope, SelectionRule, ServingSettings, ServingVersion,
+};
 use celeris_storage::{LogRange, Storage, StorageOptions, Watermark};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -80,7 +82,7 @@ fn open_arms(dir: &Path) -> (Storage, Predictor) {
     let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     for (seed, arm) in (1..).zip(ARMS) {
-        predictor.activation().activate(&stream(), RankingDefaults::default(), version(arm, seed)).unwrap();
+        predictor.activation().activate(&stream(), ServingSettings::default(), version(arm, seed)).unwrap();
     }
     (storage, predictor)
 }

@@ -10,7 +10,7 @@ use celeris_model::{
     Example, ItemId, ModelId, ModelName, Observation, Prior, StreamName, Timestamp, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{
-    ItemChange, PredictRequest, Predictor, PredictorOptions, RankingDefaults, ServingVersion, Warmed,
+    ItemChange, PredictRequest, Predictor, PredictorOptions, ServingSettings, ServingVersion, Warmed,
 };
 use celeris_storage::{Storage, StorageOptions};
 use rand::{RngExt, SeedableRng};
@@ -99,7 +99,7 @@ fn open(dir: &Path, user_bytes_max: usize, active: u64) -> Open {
 }
 
 fn activate(predictor: &Predictor, id: u64) {
-    predictor.activation().activate(&StreamName::of_model(&model()), RankingDefaults::default(), version(id)).unwrap();
+    predictor.activation().activate(&StreamName::of_model(&model()), ServingSettings::default(), version(id)).unwrap();
 }
 
 async fn observe_some(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaCha8Rng, count: usize) {
@@ -243,7 +243,7 @@ async fn switch_under_load(predictor: &Predictor, oracle: &mut Oracle, rng: &mut
         })
     });
     let warmed = prepared.warmed;
-    predictor.activation().switch(RankingDefaults::default(), prepared);
+    predictor.activation().switch(ServingSettings::default(), prepared);
     warmed
 }
 
@@ -301,7 +301,7 @@ async fn prepared_entries_are_found_after_a_switch() {
     assert_eq!(warmed.predictions.prepared, USERS * TRAINED * 3 / 2, "{warmed:?}");
     let others = TRAINED / 2;
     assert_eq!((warmed.features.prepared, warmed.features.of), (others, others), "{warmed:?}");
-    node.predictor.activation().switch(RankingDefaults::default(), prepared);
+    node.predictor.activation().switch(ServingSettings::default(), prepared);
     let again = node.predictor.activation().hot(&model()).unwrap();
     let further = node.predictor.activation().prepare(again, version(2), Instant::now()).unwrap().warmed;
     assert_eq!(further.users.of, warmed.users.of);

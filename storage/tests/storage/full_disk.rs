@@ -1,5 +1,7 @@
 //! Tests on a file system that is actually full.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -84,6 +86,17 @@ fn free_bytes(dir: &Path) -> usize {
     String::from_utf8(output.stdout).unwrap().lines().last().unwrap().trim().parse().unwrap()
 }
 
+/// Fills the disk up to `spare` bytes, while the store may use some of them too.
+fn fill_but(dir: &Path, spare: usize) {
+    let mut ballast = File::create(dir.join("more")).unwrap();
+    loop {
+        let excess = free_bytes(dir).saturating_sub(spare);
+        if excess == 0 || ballast.write_all(&vec![1; excess.min(1 << 20)]).is_err() {
+            return;
+        }
+    }
+}
+
 fn write_ballast(path: &Path, bytes: usize) {
     std::fs::write(path, vec![1; bytes]).unwrap();
 }
@@ -144,8 +157,7 @@ async fn a_full_disk_refuses_registry_changes_before_they_fail() {
     storage.registry().commit(&change()).unwrap();
 
     // Another program uses the rest, leaving too little to flush a write buffer.
-    let free = free_bytes(&disk.path());
-    write_ballast(&disk.path().join("more"), free - (2 << 20));
+    fill_but(&disk.path(), 2 << 20);
     let deadline = Instant::now() + Duration::from_secs(30);
     let refused = loop {
         match storage.registry().commit(&change()) {

@@ -23,8 +23,12 @@ fn edit(films: &ModelClient, lines: &[Value]) -> Vec<Value> {
 #[track_caller]
 fn edit_text(films: &ModelClient, body: &str) -> Vec<Value> {
     let reply = films.node().try_send("POST", &films.path("items"), "application/x-ndjson", body).unwrap();
-    assert_eq!(reply.status, 200, "{}", reply.text);
-    reply.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    assert_eq!(reply.header("content-type"), Some("application/x-ndjson"), "{}", reply.text);
+    let mut lines: Vec<Value> = reply.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let summary = lines.pop().unwrap()["summary"].clone();
+    let rejected = lines.iter().filter(|line| line.get("error").is_some()).count();
+    assert_eq!(summary, json!({"taken": lines.len() - rejected, "duplicates": 0, "rejected": rejected}));
+    lines
 }
 
 /// The best `k` items that match `filter`, as ids and scores.

@@ -63,8 +63,9 @@ fn an_idle_stream_ends_with_an_error_after_its_timeout() {
     let mut stream = open_stream(&client, 0);
     let mut answer = Vec::new();
     while stream.chunk(&mut answer).unwrap() {}
-    let last: Value = serde_json::from_slice(&answer).unwrap();
-    assert_eq!((&last["line"], &last["error"]["status"]), (&2.into(), &408.into()), "{last}");
+    let last: Vec<Value> = serde_json::Deserializer::from_slice(&answer).into_iter().map(Result::unwrap).collect();
+    assert_eq!((&last[0]["line"], &last[0]["error"]["status"]), (&2.into(), &408.into()), "{last:?}");
+    assert_eq!(last[1]["summary"]["rejected"], 1, "{last:?}");
     stream.closed();
 }
 

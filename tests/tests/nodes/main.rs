@@ -15,6 +15,8 @@ mod export;
 mod forgetting;
 mod future_times;
 mod identities;
+mod labels;
+mod many_lines;
 mod occupied_threads;
 mod one_process;
 mod openapi;

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 const DAY_MS: i64 = 86_400_000;
 
+/// The first timestamps of the tests.
+const START_MS: i64 = 1_000_000_000_000;
+
 /// Features by item.
 type Items = HashMap<String, Vec<f32>>;
 
@@ -105,8 +108,7 @@ fn a_half_life_discounts_old_observations() {
         let label = taste * items[&item][0] * 3.0;
         let time = day * DAY_MS - if day % 7 == 0 { 3 * DAY_MS } else { 0 };
         let weight = f32::from(random.random_range(1_u8..=3));
-        let body =
-            json!({"user": "ada", "item": item, "label": label, "weight": weight, "timestamp": time + 40 * DAY_MS});
+        let body = json!({"user": "ada", "item": item, "label": label, "weight": weight, "timestamp": START_MS + time});
         fading.observe(&body);
     }
     let state = fading.user("ada", 100);
@@ -255,7 +257,7 @@ fn a_hundred_plays_of_an_item_are_one_preference() {
     let (fading, _) = create(&node, &fading, 5);
     let play = |user: &str, n: i64, item: &str, weight: f64, label: f64| {
         plays.observe(&json!({"user": user, "item": item, "label": label, "weight": weight,
-            "timestamp": DAY_MS + n * DAY_MS / 10, "observation_id": format!("{user}-{n}")}));
+            "timestamp": START_MS + n * DAY_MS / 10, "observation_id": format!("{user}-{n}")}));
     };
     let score = |user: &str, item: &str| {
         let reply = plays.post("predict", &json!({"user": user, "item": item})).expect(200);

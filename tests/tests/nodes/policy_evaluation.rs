@@ -342,7 +342,7 @@ fn invalid_evaluation_requests_name_the_field() {
         (json!({"policy": "greedy", "max_decisions": 0}), ["max_decisions", "1"]),
         (json!({"policy": "greedy", "max_decisions": 10_001}), ["max_decisions", "10000"]),
         (json!({"policy": "greedy", "switch_threshold": -1}), ["switch_threshold", "0"]),
-        (json!({"policy": "greedy", "from": "yesterday"}), ["from", "year"]),
+        (json!({"policy": "greedy", "from": "yesterday"}), ["from", "RFC 3339"]),
         (json!({"policy": "greedy", "until": 0}), ["until", "unknown"]),
     ] {
         let reply = films.post("evaluate-policy", &request);

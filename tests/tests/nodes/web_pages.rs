@@ -45,9 +45,7 @@ fn a_body_without_a_json_content_type_is_not_read() {
             assert_problem(&reply, 415, "content-type");
         }
         let observe = format!("POST /v1/models/{model}/observe");
-        let lines = format!("POST /v1/models/{model}/observations");
         assert_problem(&ask(&node, &observe, &[host, "content-type: application/x-ndjson"], OBSERVATION), 415, "json");
-        assert_problem(&ask(&node, &lines, &[host, "content-type: application/json"], OBSERVATION), 415, "ndjson");
     }
     for request in ["POST /v1/models/films/rollback", "DELETE /v1/models/films", "PUT /v1/models/films/items/new"] {
         assert_problem(&ask(&node, request, &[host, "content-type: text/plain"], "{}"), 415, "content-type");
