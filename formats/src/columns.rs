@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeListArray, ListArray, PrimitiveArray, RecordBatch, StringArray, StructArray,
+    Array, ArrayRef, AsArray, FixedSizeListArray, ListArray, PrimitiveArray, RecordBatch, RecordBatchReader,
+    StringArray, StructArray,
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::compute::cast;
@@ -90,6 +91,11 @@ impl ParquetFile {
         self.rows
     }
 
+    /// The columns that are read, in the order of the file.
+    pub(crate) fn schema(&self) -> Arc<Schema> {
+        self.reader.schema()
+    }
+
     /// The next rows, or `None` at the end.
     ///
     /// # Errors
@@ -120,6 +126,11 @@ impl Batch {
     #[must_use]
     pub fn rows(&self) -> usize {
         self.batch.num_rows()
+    }
+
+    /// The columns, in the order of the file.
+    pub(crate) fn columns(&self) -> &[ArrayRef] {
+        self.batch.columns()
     }
 
     /// The values of a text column.

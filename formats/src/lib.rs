@@ -12,6 +12,8 @@
 //! | [`trainer_items`] | version directory | retrain | retrain |
 //! | [`manifest`], [`version_dir`] | `_SUCCESS`, and the set of files that it lists | trainers | features, manager |
 //!
+//! [`table`] reads the rows of any Parquet file, for imports.
+//!
 //! [`columns`] reads typed columns with errors that name file, row and column, and writes durable
 //! files.
 //!
@@ -32,6 +34,7 @@ pub mod observations;
 pub mod pinned_items;
 pub mod prior;
 mod rows;
+pub mod table;
 pub mod trainer_items;
 pub mod user_weights;
 pub mod version_dir;
@@ -46,4 +49,5 @@ pub use error::FormatError;
 pub use item_attributes::AttributesWriter;
 pub use manifest::{FileEntry, MANIFEST_FILE, Manifest, WarmStart};
 pub use observations::{ObservationRow, ObservationsWriter};
+pub use table::{Table, TableValue};
 pub use version_dir::{VersionDirWriter, checked_file, read_manifest};

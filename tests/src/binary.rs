@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -82,6 +82,15 @@ pub(crate) fn isolate(command: &mut Command) {
 #[track_caller]
 pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Finished {
     run_to_end(command().args(arguments))
+}
+
+/// Runs `celeris` with these arguments and this standard input to completion.
+///
+/// # Panics
+/// If it does not exit by the deadline; it is then killed.
+#[track_caller]
+pub fn run_with_input<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, input: File) -> Finished {
+    run_to_end(command().args(arguments).stdin(input))
 }
 
 /// Runs `celeris-bench` with these arguments to completion.

@@ -14,7 +14,7 @@ struct CrateRule {
 
 /// The rules of all crates of the workspace, in dependency order. A new crate must be added here
 /// first.
-const RULES: [CrateRule; 20] = [
+const RULES: [CrateRule; 21] = [
     CrateRule { name: "celeris-skip", may_use: &[] },
     CrateRule { name: "celeris-kernel", may_use: &[] },
     CrateRule { name: "celeris-sandbox", may_use: &[] },
@@ -25,6 +25,7 @@ const RULES: [CrateRule; 20] = [
     CrateRule { name: "celeris-features", may_use: &["celeris-kernel", "celeris-model", "celeris-formats"] },
     CrateRule { name: "celeris-bandits", may_use: &["celeris-model"] },
     CrateRule { name: "celeris-datasets", may_use: &["celeris-model", "celeris-skip"] },
+    CrateRule { name: "celeris-import", may_use: &["celeris-model", "celeris-formats", "celeris-datasets"] },
     CrateRule { name: "celeris-retrieval", may_use: &["celeris-kernel", "celeris-model"] },
     CrateRule {
         name: "celeris-predictor",
@@ -87,6 +88,7 @@ const RULES: [CrateRule; 20] = [
             "celeris-features",
             "celeris-bandits",
             "celeris-datasets",
+            "celeris-import",
             "celeris-predictor",
             "celeris-retrain",
             "celeris-retrieval",

@@ -42,7 +42,10 @@ const FIELDS_BEFORE_FLAGS: usize = 5;
 const NO_GENRE: [&str; 2] = ["(no genres listed)", "unknown"];
 
 /// The items of the titles file next to `ratings_file`; empty if there is no such file.
-pub(super) fn read_beside(ratings_file: &Path) -> Result<Vec<ItemInfo>, DatasetError> {
+///
+/// # Errors
+/// A [`DatasetError`] with the file, and the line and field if known.
+pub fn read_beside(ratings_file: &Path) -> Result<Vec<ItemInfo>, DatasetError> {
     let folder = folder_of(ratings_file);
     if let Some(file) = find(folder, "movies.csv") {
         return read_csv(&file);

@@ -8,7 +8,10 @@ use crate::DatasetError;
 const RATINGS_FILES: [&str; 3] = ["ratings.csv", "ratings.dat", "u.data"];
 
 /// The ratings file: `path` itself, or the one in the folder `path`.
-pub(crate) fn locate_ratings(path: &Path) -> Result<PathBuf, DatasetError> {
+///
+/// # Errors
+/// [`DatasetError::Io`] or [`DatasetError::NoRatingsFile`].
+pub fn locate_ratings(path: &Path) -> Result<PathBuf, DatasetError> {
     let metadata = path.metadata().map_err(DatasetError::io(path))?;
     if !metadata.is_dir() {
         return Ok(path.to_owned());

@@ -17,7 +17,8 @@ mod ratings;
 
 use std::path::Path;
 
-pub(crate) use locate::locate_ratings;
+pub use catalog::read_beside;
+pub use locate::locate_ratings;
 pub use ratings::{RatingReader, read_ratings};
 
 use crate::{Dataset, DatasetError};

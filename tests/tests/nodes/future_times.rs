@@ -57,7 +57,7 @@ fn no_route_accepts_an_event_in_the_future() {
     let arguments = ["import", "--url", client.url(), "--model", "films", "--dataset", dataset.to_str().unwrap()];
     let refused = binary::run(arguments);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("timestamp") && refused.stderr.contains("rating 1"), "{refused:?}");
+    assert!(refused.stderr.contains("timestamp") && refused.stderr.contains("ratings.csv:2: "), "{refused:?}");
     let data = dir.path().join("demo");
     let refused = binary::run([
         "demo",

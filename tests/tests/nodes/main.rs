@@ -15,6 +15,7 @@ mod export;
 mod forgetting;
 mod future_times;
 mod identities;
+mod importing;
 mod labels;
 mod many_lines;
 mod occupied_threads;

@@ -1,0 +1,123 @@
+//! `celeris import`: reads files of feedback and streams them into a running node.
+//!
+//! Reading and mapping are in `celeris-import`. Here: [`args`] is the command line, [`node`] the
+//! HTTP client, [`sending`] sends the observations and items of the checked files, [`bad_rows`]
+//! writes the rows set aside, [`progress`] and [`report`] are what the user sees.
+
+mod args;
+mod bad_rows;
+mod node;
+mod progress;
+mod report;
+mod sending;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use celeris_datasets::movielens::read_beside;
+use celeris_import::check::Checked;
+use celeris_import::items::Content;
+use celeris_import::{ImportError, Input, Origin, Rules, check, find};
+use celeris_model::Timestamp;
+
+pub use args::Args;
+
+use self::bad_rows::BadRowsFile;
+use self::node::Node;
+use self::progress::Progress;
+use self::sending::{Counts, Sending};
+use crate::Failure;
+
+/// How far ahead of this machine's clock a time may be: the clocks of two machines differ, and a
+/// local time without a zone is read as UTC.
+const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::Io { .. } | ImportError::Usage(_) | ImportError::File { .. } => Self::bad_input(error),
+            ImportError::Dataset(error) => error.into(),
+            ImportError::Format(error) => Self::bad_input(error),
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let started = Instant::now();
+    let mut rules = args.rules()?;
+    rules.latest = Timestamp::from(SystemTime::now() + AHEAD_MAX).0;
+    let inputs = find(&args.paths()?, args.id_prefix.as_deref())?;
+    let node = if args.dry_run { None } else { Some(Node::connect(&args.url, args.model()?)?) };
+    rules.loss = node.as_ref().and_then(|node| node.loss);
+    let mut bad_rows = args.skip_bad.as_deref().map(BadRowsFile::create).transpose()?;
+    let progress = Progress::new();
+    progress.clear_when_interrupted(args.dry_run);
+    let checked = check_all(&inputs, &rules, args, &mut bad_rows, &progress)?;
+    let Some(node) = node else {
+        progress.done();
+        return report::dry_run(&checked, bad_rows.is_some());
+    };
+    let mut sending = Sending { node: &node, rules: &rules, bad_rows, progress: &progress, counts: Counts::default() };
+    let outcome = send_all(&mut sending, &inputs, checked);
+    let (counts, set_aside) = (sending.counts, sending.bad_rows.is_some());
+    progress.done();
+    outcome.map_err(|failure| report::with_counts(failure, &counts))?;
+    report::last_line(&counts, started.elapsed(), args.skip_bad.as_deref().filter(|_| set_aside));
+    report::next_steps(&node, counts.example_user.as_deref());
+    Ok(())
+}
+
+/// Reads all files that can be read twice, before anything is sent. In a dry run, also the others.
+fn check_all(
+    inputs: &[Input],
+    rules: &Rules,
+    args: &Args,
+    bad_rows: &mut Option<BadRowsFile>,
+    progress: &Progress,
+) -> Result<Vec<Checked>, Failure> {
+    let mut checked = Vec::new();
+    for input in inputs.iter().filter(|input| args.dry_run || !input.is_stream()) {
+        progress.begin("checking", input);
+        // Another reading follows unless this is a dry run: bad rows are written in the last one.
+        let mut on_bad = |row: &celeris_import::BadRow| match bad_rows {
+            Some(file) if args.dry_run => file.write(row),
+            _ => Ok(()),
+        };
+        let found = check(input, rules, &mut on_bad, &mut |rows, bytes| progress.at(rows, bytes));
+        let found = found.inspect_err(|_| progress.done())?;
+        if !args.dry_run {
+            progress.say(&report::mapping_line(&found));
+            if let Some(bad) = found.first_bad.as_ref().filter(|_| bad_rows.is_none()) {
+                progress.done();
+                return Err(report::first_bad(bad, found.bad));
+            }
+        }
+        checked.push(found);
+    }
+    let describes = |checked: &Checked| checked.content != Content::Observations;
+    if !rules.attributes.is_empty() && !checked.iter().any(describes) {
+        let names = rules.attributes.join(", ");
+        return Err(Failure::bad_input(format!("--attributes {names}: no file has such columns")));
+    }
+    Ok(checked)
+}
+
+fn send_all(sending: &mut Sending<'_>, inputs: &[Input], checked: Vec<Checked>) -> Result<(), Failure> {
+    let mut checked = checked.into_iter();
+    for input in inputs {
+        if let (celeris_import::input::Layout::MovieLens { .. }, Origin::File(file)) = (input.layout, &input.origin) {
+            sending.titles(input, &read_beside(file)?)?;
+        }
+        if input.is_stream() {
+            sending.observations(input, None)?;
+            continue;
+        }
+        let Some(found) = checked.next() else { continue };
+        if let Some(items) = &found.items {
+            sending.items(input, items, found.content)?;
+        }
+        if let Some(observations) = found.observations {
+            sending.observations(input, Some(observations))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! What the user reads: the mapping, a dry run, the last line, and errors.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use celeris_import::check::{Checked, CheckedItems, CheckedObservations};
+use celeris_import::{BadRow, Role, times};
+
+use super::node::Node;
+use super::sending::Counts;
+use crate::Failure;
+
+/// Columns named in a list, at most.
+const NAMED: usize = 12;
+
+/// One line on how a file is read.
+pub fn mapping_line(checked: &Checked) -> String {
+    let mut line = format!("{} ({}):", checked.input.shown(), checked.kind);
+    if let Some(observations) = &checked.observations {
+        let _ = write!(line, " {}", observations.mapping);
+    }
+    if let Some(items) = &checked.items {
+        let _ = write!(line, " items by {}", items.item_column);
+    }
+    line
+}
+
+/// The failure for a row that cannot be taken; `bad` rows of the file are like it.
+pub fn first_bad(row: &BadRow, bad: u64) -> Failure {
+    let others = if bad > 1 { format!("\n{bad} rows of this file are bad") } else { String::new() };
+    Failure::bad_input(format!("{row}{others}\ncorrect them, or go on without bad rows by --skip-bad FILE"))
+}
+
+/// A failure with what was done before it.
+pub fn with_counts(failure: Failure, counts: &Counts) -> Failure {
+    let done = match counts {
+        Counts { taken: 0, duplicates: 0, described: 0, .. } => "nothing was taken".to_owned(),
+        counts => format!(
+            "before that, {}; the same command goes on once this is mended, and takes nothing twice",
+            summary(counts)
+        ),
+    };
+    match failure {
+        Failure::BadInput(message) => Failure::BadInput(format!("{message}\n{done}")),
+        Failure::Other(message) => Failure::Other(format!("{message}\n{done}")),
+    }
+}
+
+fn summary(counts: &Counts) -> String {
+    let Counts { taken, duplicates, skipped, refused, described, .. } = counts;
+    let mut parts = Vec::new();
+    if *described > 0 {
+        parts.push(format!("{described} items described"));
+    }
+    if *described == 0 || taken + duplicates + refused > 0 {
+        parts.push(format!("{taken} observations taken, {duplicates} were there already"));
+    }
+    parts.push(format!("{skipped} skipped, {refused} refused"));
+    parts.join(", ")
+}
+
+/// The last line of an import.
+pub fn last_line(counts: &Counts, took: Duration, bad_rows: Option<&Path>) {
+    let mut line = format!("{} in {:.1} s", summary(counts), took.as_secs_f64());
+    if let Some(file) = bad_rows.filter(|_| counts.skipped + counts.refused > 0) {
+        let _ = write!(line, "; the bad rows are in {}", file.display());
+    }
+    if counts.contradictions > 0 {
+        let _ = write!(
+            line,
+            "; {} rows describe their item differently from its first row, which counts",
+            counts.contradictions
+        );
+    }
+    if counts.untimed > 0 {
+        let _ = write!(line, "; {} observations have no time, and got the time of arrival", counts.untimed);
+    }
+    eprintln!("{line}");
+}
+
+/// What to do after an import.
+pub fn next_steps(node: &Node, user: Option<&str>) {
+    let Some(user) = user else { return };
+    let (url, json) = (node.model_url(), "-H 'content-type: application/json'");
+    let body = serde_json::json!({"user": user, "k": 10});
+    eprintln!("train: curl {url}/retrain {json} -d '{{}}'");
+    eprintln!("then recommend: curl {url}/recommend {json} -d '{body}'");
+}
+
+/// Shows what an import of these files would do.
+pub fn dry_run(checked: &[Checked], bad_rows_written: bool) -> Result<(), Failure> {
+    let mut text = String::new();
+    for file in checked {
+        let _ = writeln!(text, "{}: {}", file.input.shown(), file.kind);
+        if let Some(observations) = &file.observations {
+            of_observations(&mut text, file, observations);
+        }
+        if let Some(items) = &file.items {
+            of_items(&mut text, file, items);
+        }
+        if let Some(bad) = &file.first_bad {
+            let _ = writeln!(text, "  {} bad rows, the first: {bad}", file.bad);
+        }
+    }
+    text.push_str("nothing was sent: this was a dry run\n");
+    std::io::stdout().write_all(text.as_bytes()).map_err(Failure::other)?;
+    let bad: u64 = checked.iter().map(|file| file.bad).sum();
+    if bad > 0 && !bad_rows_written {
+        return Err(Failure::bad_input(format!(
+            "{bad} rows are bad; correct them, or go on without them by --skip-bad FILE"
+        )));
+    }
+    Ok(())
+}
+
+fn of_observations(text: &mut String, file: &Checked, found: &CheckedObservations) {
+    for role in Role::ALL {
+        let Some(mapped) = found.mapping.get(role) else { continue };
+        let why = match (mapped.guessed, role) {
+            (true, Role::Label) if found.mapping.label_is_count() => {
+                " (guessed; counts suit a model with \"loss\": \"implicit\")"
+            }
+            (true, _) => " (guessed)",
+            (false, _) => "",
+        };
+        let _ = writeln!(text, "  {:<8} {}{why}", role.name(), mapped.name);
+    }
+    if found.mapping.get(Role::Label).is_none() {
+        let _ = writeln!(text, "  label    the same for all: it happened (suits \"loss\": \"implicit\")");
+    }
+    let unused = (0..found.columns.len()).filter(|index| !found.mapping.uses(*index));
+    let unused: Vec<&str> = unused.map(|index| found.columns[index].as_str()).collect();
+    if !unused.is_empty() {
+        let more = if unused.len() > NAMED { format!(" and {} more", unused.len() - NAMED) } else { String::new() };
+        let _ = writeln!(text, "  unused   {}{more}", unused[..unused.len().min(NAMED)].join(", "));
+    }
+    let _ = writeln!(text, "  first rows as they would be taken:");
+    for (place, taken) in &found.first {
+        let mut shown = serde_json::to_value(taken).unwrap_or_default();
+        // Ids of the content are made in the second reading.
+        if taken.observation_id.is_empty()
+            && let Some(fields) = shown.as_object_mut()
+        {
+            fields.remove("observation_id");
+        }
+        let _ = writeln!(text, "    {} {}: {shown}", place.unit.word(), place.number);
+    }
+    let _ = writeln!(text, "  {} rows can be taken, {} are bad", found.good, file.bad);
+    if let Some((low, high)) = found.labels {
+        let _ = writeln!(text, "  labels from {low} to {high}");
+    }
+    if let (Some((first, last)), Some(kind)) = (found.times, found.time_kind) {
+        let _ = writeln!(text, "  times from {} to {} ({})", times::shown(first), times::shown(last), kind.words());
+    }
+    if found.untimed > 0 {
+        let _ = writeln!(text, "  {} rows have no time, and would get the time of arrival", found.untimed);
+    }
+}
+
+fn of_items(text: &mut String, file: &Checked, found: &CheckedItems) {
+    let _ = writeln!(text, "  items by {}", found.item_column);
+    for row in &found.first {
+        let _ = writeln!(text, "    {}: {}", row.item, serde_json::Value::from(row.attributes.clone()));
+    }
+    let _ = writeln!(text, "  {} rows describe items, {} are bad", found.good, file.bad);
+}

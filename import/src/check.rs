@@ -1,0 +1,192 @@
+//! A first reading of a file, before anything of it is used.
+
+use crate::error::{BadRow, Fault, ImportError, Place};
+use crate::ids::Repeats;
+use crate::input::Input;
+use crate::items::{Content, ItemRow, ItemRows, Kinds, content};
+use crate::mapping::Mapping;
+use crate::observations::{Observations, Rules, Taken};
+use crate::times::TimeKind;
+
+/// Rows that a check keeps to show.
+const SHOWN: usize = 3;
+
+/// What a first reading found.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    pub input: Input,
+    /// What kind of file it is, for people.
+    pub kind: String,
+    pub content: Content,
+    pub observations: Option<CheckedObservations>,
+    pub items: Option<CheckedItems>,
+    /// Number of rows that cannot be taken.
+    pub bad: u64,
+    pub first_bad: Option<BadRow>,
+}
+
+/// The rows as observations.
+#[derive(Debug, Clone)]
+pub struct CheckedObservations {
+    pub columns: Vec<String>,
+    pub mapping: Mapping,
+    /// Rows that can be taken.
+    pub good: u64,
+    /// The first of them.
+    pub first: Vec<(Place, Taken)>,
+    /// The least and the greatest label.
+    pub labels: Option<(f32, f32)>,
+    /// The earliest and the latest time, in Unix milliseconds.
+    pub times: Option<(i64, i64)>,
+    pub time_kind: Option<TimeKind>,
+    /// Rows without a time.
+    pub untimed: u64,
+    pub repeats: Repeats,
+}
+
+/// The rows as items.
+#[derive(Debug, Clone)]
+pub struct CheckedItems {
+    pub item_column: String,
+    /// Rows with an item.
+    pub good: u64,
+    pub kinds: Kinds,
+    pub first: Vec<ItemRow>,
+}
+
+/// Reads an input to its end. `on_bad` gets every bad row, `progress` the bytes read so far.
+///
+/// # Errors
+/// [`ImportError`] if the file as a whole cannot be taken: a column is missing, or its times are a
+/// mixture of units.
+pub fn check(
+    input: &Input,
+    rules: &Rules,
+    on_bad: &mut dyn FnMut(&BadRow) -> Result<(), ImportError>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Checked, ImportError> {
+    let content = content(input, rules)?;
+    let mut ignore = |_: &BadRow| Ok(());
+    let mut bad = BadRows { count: 0, first: None, on_bad };
+    let (mut observations, mut items, mut kind) = (None, None, String::new());
+    if content != Content::Items {
+        let (found, checked) = check_observations(input, rules, &mut bad, progress)?;
+        (kind, observations) = (found, Some(checked));
+    }
+    if content != Content::Observations {
+        // Rows of feedback without an item were reported as such.
+        let mut ignored = BadRows { count: 0, first: None, on_bad: &mut ignore };
+        let bad = if content == Content::Both { &mut ignored } else { &mut bad };
+        let (found, checked) = check_items(input, rules, bad, progress)?;
+        (kind, items) = (found, Some(checked));
+    }
+    let BadRows { count, first, .. } = bad;
+    Ok(Checked { input: input.clone(), kind, content, observations, items, bad: count, first_bad: first })
+}
+
+struct BadRows<'a> {
+    count: u64,
+    first: Option<BadRow>,
+    on_bad: &'a mut dyn FnMut(&BadRow) -> Result<(), ImportError>,
+}
+
+impl BadRows<'_> {
+    /// Notes a bad row; other faults end the reading.
+    fn note(&mut self, fault: Fault) -> Result<(), ImportError> {
+        match fault {
+            Fault::File(error) => Err(error),
+            Fault::Row(row) => {
+                self.count += 1;
+                (self.on_bad)(&row)?;
+                self.first.get_or_insert(row);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Rows between two reports of the progress.
+const PROGRESS_ROWS: u64 = 4096;
+
+fn check_observations(
+    input: &Input,
+    rules: &Rules,
+    bad: &mut BadRows<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(String, CheckedObservations), ImportError> {
+    let mut reader = Observations::open_first(input, rules)?;
+    let (mut good, mut untimed) = (0, 0);
+    let mut labels: Option<(f32, f32)> = None;
+    let mut times: Option<(i64, i64)> = None;
+    let mut first = Vec::new();
+    loop {
+        match reader.advance() {
+            Ok(None) => break,
+            Ok(Some(taken)) => {
+                good += 1;
+                let label = taken.label;
+                labels = Some(labels.map_or((label, label), |(low, high)| (low.min(label), high.max(label))));
+                match taken.timestamp {
+                    Some(time) => {
+                        times = Some(times.map_or((time, time), |(low, high)| (low.min(time), high.max(time))));
+                    }
+                    None => untimed += 1,
+                }
+                if first.len() < SHOWN {
+                    first.push((reader.place(), taken));
+                }
+            }
+            Err(fault) => bad.note(fault)?,
+        }
+        if (good + bad.count).is_multiple_of(PROGRESS_ROWS) {
+            progress(good + bad.count, reader.bytes_read());
+        }
+    }
+    let file = input.shown();
+    if let Some(problem) = reader.mixture() {
+        return Err(ImportError::file(&file, problem));
+    }
+    if good + bad.count == 0 {
+        return Err(ImportError::file(&file, "holds no rows"));
+    }
+    let (mapping, kind) = (reader.mapping().clone(), reader.rows().kind());
+    let columns = reader.rows().columns().to_vec();
+    let (kinds, repeats) = reader.into_noted();
+    let repeats = repeats.unwrap_or_else(|| Repeats::new(0));
+    let time_kind = kinds.kind();
+    Ok((kind, CheckedObservations { columns, mapping, good, first, labels, times, time_kind, untimed, repeats }))
+}
+
+fn check_items(
+    input: &Input,
+    rules: &Rules,
+    bad: &mut BadRows<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(String, CheckedItems), ImportError> {
+    let mut reader = ItemRows::open(input, rules)?;
+    let (kind, item_column) = (reader.kind(), reader.item_column().to_owned());
+    let (mut good, mut kinds) = (0, Kinds::new());
+    loop {
+        match reader.note(&mut kinds) {
+            Ok(None) => break,
+            Ok(Some(_)) => good += 1,
+            Err(fault) => bad.note(fault)?,
+        }
+        if (good + bad.count).is_multiple_of(PROGRESS_ROWS) {
+            progress(good + bad.count, reader.bytes_read());
+        }
+    }
+    if good + bad.count == 0 {
+        return Err(ImportError::file(&input.shown(), "holds no rows"));
+    }
+    let mut again = ItemRows::open(input, rules)?;
+    let mut first = Vec::new();
+    while first.len() < SHOWN {
+        match again.advance(&kinds) {
+            Ok(Some(row)) => first.push(row),
+            Ok(None) | Err(Fault::File(_)) => break,
+            Err(Fault::Row(_)) => {}
+        }
+    }
+    Ok((kind, CheckedItems { item_column, good, kinds, first }))
+}

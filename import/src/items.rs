@@ -1,0 +1,284 @@
+//! Rows of a file as attributes of items: rows that describe items, or rows of feedback that repeat
+//! the description of their item.
+
+use std::collections::HashMap;
+
+use celeris_datasets::movielens::ITEMS_MAX;
+use celeris_model::ItemId;
+use serde_json::{Map, Value};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::cell::{Cell, DecimalComma};
+use crate::error::{BadRow, Fault, ImportError, Place};
+use crate::input::Input;
+use crate::mapping::{Mapping, Role, column_of, describes_user, listed};
+use crate::observations::Rules;
+use crate::source::{self, Rows};
+
+/// The separator of lists in a cell.
+const LIST_SEPARATOR: char = '|';
+
+/// The type of an attribute, from all of its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kind {
+    single: Option<Single>,
+    /// Whether some value is a list; then all are.
+    list: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Single {
+    Number,
+    Bool,
+    Text,
+}
+
+impl Kind {
+    fn note(&mut self, cell: &Cell, comma: DecimalComma) {
+        let single = match cell {
+            Cell::Missing | Cell::Unusable(_) => return,
+            Cell::Texts(_) => {
+                self.list = true;
+                return;
+            }
+            Cell::Text(text) if text.contains(LIST_SEPARATOR) => {
+                self.list = true;
+                return;
+            }
+            Cell::Integer(_) | Cell::Number(_) => Single::Number,
+            Cell::Bool(_) => Single::Bool,
+            Cell::Text(text) if is_bool(text).is_some() => Single::Bool,
+            Cell::Text(_) if cell.number(comma).is_ok() => Single::Number,
+            Cell::Text(_) | Cell::Time(_) => Single::Text,
+        };
+        self.single = match self.single {
+            None => Some(single),
+            Some(before) if before == single => Some(single),
+            Some(_) => Some(Single::Text),
+        };
+    }
+
+    fn value(self, cell: &Cell, comma: DecimalComma) -> Option<Value> {
+        if self.list {
+            let texts = match cell {
+                Cell::Missing => return None,
+                Cell::Texts(texts) => texts.clone(),
+                other => other.content().split(LIST_SEPARATOR).map(|part| part.trim().to_owned()).collect(),
+            };
+            return Some(texts.into_iter().filter(|text| !text.is_empty()).collect());
+        }
+        match (cell, self.single) {
+            (Cell::Missing | Cell::Unusable(_), _) => None,
+            (Cell::Integer(number), Some(Single::Number)) => Some((*number).into()),
+            (Cell::Text(text), Some(Single::Number)) if text.parse::<i64>().is_ok() => {
+                text.parse::<i64>().ok().map(Value::from)
+            }
+            (cell, Some(Single::Number)) => cell.number(comma).ok().map(Value::from),
+            (Cell::Bool(flag), Some(Single::Bool)) => Some((*flag).into()),
+            (Cell::Text(text), Some(Single::Bool)) => is_bool(text).map(Value::from),
+            (cell, _) => Some(cell.content().into()),
+        }
+    }
+
+    /// The type for people.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match (self.list, self.single) {
+            (true, _) => "list",
+            (false, Some(Single::Number)) => "number",
+            (false, Some(Single::Bool)) => "true or false",
+            (false, Some(Single::Text)) => "text",
+            (false, None) => "empty",
+        }
+    }
+}
+
+fn is_bool(text: &str) -> Option<bool> {
+    match text {
+        "true" | "True" | "TRUE" => Some(true),
+        "false" | "False" | "FALSE" => Some(false),
+        _ => None,
+    }
+}
+
+/// What the rows of a file are, given the columns of attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    Observations,
+    Items,
+    /// Feedback whose rows repeat the attributes of their item.
+    Both,
+}
+
+/// What the rows of an input are.
+///
+/// # Errors
+/// [`ImportError::File`] if columns are missing or describe users.
+pub fn content(input: &Input, rules: &Rules) -> Result<Content, ImportError> {
+    if rules.attributes.is_empty() {
+        return Ok(Content::Observations);
+    }
+    let (file, rules) = (input.shown(), rules.of(input));
+    if input.is_stream() {
+        return Err(ImportError::file(
+            &file,
+            "can be read only once, and --attributes needs the types of the columns first; save it to a file",
+        ));
+    }
+    let of_user = rules.attributes.iter().find(|name| describes_user(name));
+    if let Some(name) = of_user {
+        return Err(ImportError::Usage(format!(
+            "--attributes {name}: the column describes the user, and users have no attributes, only items do; leave it out"
+        )));
+    }
+    let rows = source::open(input, &rules.reading)?;
+    let (mapping, attributes) = (mapping_of(&file, &rules, rows.as_ref())?, rules.attributes.iter());
+    let missing: Vec<String> = attributes.filter_map(|name| column_of(rows.columns(), name).err()).collect();
+    let has_user = mapping.get(Role::User).is_some();
+    match missing.first() {
+        None if has_user => Ok(Content::Both),
+        None => Ok(Content::Items),
+        // Another file may have the attributes.
+        Some(_) if has_user && missing.len() == rules.attributes.len() => Ok(Content::Observations),
+        Some(problem) => Err(ImportError::file(&file, format!("--attributes: {problem}"))),
+    }
+}
+
+fn mapping_of(file: &str, rules: &Rules, rows: &dyn Rows) -> Result<Mapping, ImportError> {
+    rules.mapping(rows.columns()).map_err(|problem| ImportError::file(file, problem))
+}
+
+/// The types of the attributes, in the order in which the caller names them.
+pub type Kinds = Vec<Kind>;
+
+/// An item with its attributes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ItemRow {
+    pub item: String,
+    pub attributes: Map<String, Value>,
+}
+
+/// The items of one file, each once.
+pub struct ItemRows {
+    file: String,
+    rows: Box<dyn Rows>,
+    item: usize,
+    item_name: String,
+    attributes: Vec<(String, usize)>,
+    /// A hash of the attributes by that of the item.
+    seen: HashMap<u64, u64>,
+    contradictions: u64,
+}
+
+impl ItemRows {
+    /// Opens an input.
+    ///
+    /// # Errors
+    /// [`ImportError::Io`] or [`ImportError::File`].
+    pub fn open(input: &Input, rules: &Rules) -> Result<Self, ImportError> {
+        let (file, rules) = (input.shown(), rules.of(input));
+        let rows = source::open(input, &rules.reading)?;
+        let mapping = mapping_of(&file, &rules, rows.as_ref())?;
+        let columns = rows.columns();
+        let problem = |problem: String| ImportError::file(&file, problem);
+        let item = mapping.get(Role::Item).ok_or_else(|| {
+            problem(format!("no column for the item among {}; name it by --map item=COLUMN", listed(columns)))
+        })?;
+        let mut attributes = Vec::new();
+        for name in &rules.attributes {
+            let index = column_of(columns, name).map_err(problem)?;
+            attributes.push((columns[index].clone(), index));
+        }
+        let (item, item_name) = (item.index, item.name.clone());
+        Ok(Self { file, rows, item, item_name, attributes, seen: HashMap::new(), contradictions: 0 })
+    }
+
+    /// How many rows describe their item differently from the first row of it.
+    #[must_use]
+    pub fn contradictions(&self) -> u64 {
+        self.contradictions
+    }
+
+    /// Bytes of the file read so far, roughly.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.rows.bytes_read()
+    }
+
+    /// What kind of file it is, for people.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        self.rows.kind()
+    }
+
+    /// The column of the item.
+    #[must_use]
+    pub fn item_column(&self) -> &str {
+        &self.item_name
+    }
+
+    /// Where the current row is.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place { file: self.file.clone(), number: self.rows.number(), unit: self.rows.unit() }
+    }
+
+    /// The current row as it is in the file.
+    #[must_use]
+    pub fn raw(&self) -> Vec<u8> {
+        self.rows.raw()
+    }
+
+    /// Notes the types of the next row's attributes; returns its item, or `None` at the end.
+    pub(crate) fn note(&mut self, kinds: &mut Kinds) -> Result<Option<String>, Fault> {
+        kinds.resize(self.attributes.len(), Kind::default());
+        if !self.rows.advance()? {
+            return Ok(None);
+        }
+        for ((_, index), kind) in self.attributes.iter().zip(kinds) {
+            kind.note(&self.rows.cell(*index), self.rows.decimal_comma());
+        }
+        self.id().map(Some)
+    }
+
+    /// The next item that no earlier row describes; `None` at the end.
+    ///
+    /// # Errors
+    /// [`Fault::Row`] for a row without an item, [`Fault::File`] if reading cannot go on.
+    pub fn advance(&mut self, kinds: &Kinds) -> Result<Option<ItemRow>, Fault> {
+        while self.rows.advance()? {
+            let item = self.id()?;
+            let comma = self.rows.decimal_comma();
+            let value = |((name, index), kind): (&(String, usize), &Kind)| {
+                Some((name.clone(), kind.value(&self.rows.cell(*index), comma)?))
+            };
+            let attributes: Map<String, Value> = self.attributes.iter().zip(kinds).filter_map(value).collect();
+            let described = xxh3_64(Value::from(attributes.clone()).to_string().as_bytes());
+            let key = xxh3_64(item.as_bytes());
+            match self.seen.get(&key) {
+                Some(before) => self.contradictions += u64::from(*before != described),
+                None if self.seen.len() == ITEMS_MAX => {
+                    return Err(Fault::File(ImportError::file(&self.file, format!("has more than {ITEMS_MAX} items"))));
+                }
+                None => {
+                    self.seen.insert(key, described);
+                    return Ok(Some(ItemRow { item, attributes }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn id(&self) -> Result<String, Fault> {
+        let cell = self.rows.cell(self.item);
+        let shown = cell.quoted();
+        let id = cell.id().and_then(|id| match ItemId::new(id.as_ref()) {
+            Ok(_) => Ok(id.into_owned()),
+            Err(_) => Err(format!("{shown} is not an id; ids have 1 to 256 bytes and no control characters")),
+        });
+        id.map_err(|problem| {
+            let reason = format!("column {}: {problem}", self.item_name);
+            Fault::Row(BadRow { place: self.place(), reason, raw: self.rows.raw() })
+        })
+    }
+}

@@ -1,0 +1,35 @@
+//! Reads tables of feedback as people have them, and maps their columns to observations and item
+//! attributes.
+//!
+//! Delimited text, JSON lines and Parquet become rows of [`cell`]s ([`source`]); a [`mapping`] of
+//! columns to roles turns a row into an observation ([`observations`]) or into the attributes of an
+//! item ([`items`]). [`check`] reads a whole file before anything of it is used: it recognises the
+//! unit of its times and the types of its attributes, and finds its bad rows. [`ids`] derives the
+//! id of an observation from the file's name and the row's content, so that a repeated import
+//! counts nothing twice. [`inputs`] finds the files behind a path: a file, a MovieLens folder, an
+//! export.
+//!
+//! This crate sends nothing and prints nothing: the command line does. Memory does not grow with a
+//! file, except for the rows and items that occur in it more than once ([`ids::COUNTED_MAX`]).
+
+pub mod cell;
+pub mod check;
+pub mod error;
+pub mod ids;
+pub mod input;
+pub mod inputs;
+pub mod items;
+pub mod mapping;
+pub mod observations;
+pub mod source;
+pub mod times;
+
+pub use check::{Checked, check};
+pub use error::{BadRow, ImportError};
+pub use input::{Input, Origin};
+pub use inputs::find;
+pub use items::{ItemRow, ItemRows};
+pub use mapping::{Mapping, Role};
+pub use observations::{Observations, Rules, Taken};
+pub use source::Reading;
+pub use times::TimeUnit;

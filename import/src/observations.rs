@@ -1,0 +1,383 @@
+//! Rows of a file as observations.
+
+use celeris_model::observation::{WEIGHT_MAX, check_label};
+use celeris_model::{DecisionId, ItemId, Loss, ObservationId, UserId};
+use serde::Serialize;
+
+use crate::cell::Cell;
+use crate::error::{BadRow, Fault, ImportError, Place};
+use crate::ids::{COUNTED_MAX, Ids, Repeats};
+use crate::input::{Input, Layout};
+use crate::mapping::{Mapped, Mapping, Role, Wish, listed};
+use crate::source::{self, Reading, Rows};
+use crate::times::{self, TimeKind, TimeKinds, TimeUnit};
+
+/// Maximum length of a kind of feedback, as the API's.
+const FEEDBACK_BYTES_MAX: usize = 64;
+
+/// How rows become observations, beside what the files say.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    pub reading: Reading,
+    /// The columns that the caller names.
+    pub wishes: Vec<Wish>,
+    /// The label of all observations.
+    pub label: Option<f32>,
+    /// The weight of all observations.
+    pub weight: Option<f32>,
+    /// The kind of feedback of all observations.
+    pub feedback: Option<String>,
+    /// The unit of times that are numbers.
+    pub time_unit: Option<TimeUnit>,
+    /// Columns of item attributes.
+    pub attributes: Vec<String>,
+    /// The loss of the model, if it is known; it decides which labels are valid.
+    pub loss: Option<Loss>,
+    /// The latest valid time, in Unix milliseconds.
+    pub latest: i64,
+}
+
+impl Rules {
+    /// The roles that need no column.
+    fn given(&self) -> Vec<Role> {
+        let given = [
+            (Role::Label, self.label.is_some()),
+            (Role::Weight, self.weight.is_some()),
+            (Role::Feedback, self.feedback.is_some()),
+        ];
+        given.into_iter().filter_map(|(role, given)| given.then_some(role)).collect()
+    }
+
+    /// The mapping of these columns, complete or not.
+    ///
+    /// # Errors
+    /// As [`Mapping::of`].
+    pub fn mapping(&self, columns: &[String]) -> Result<Mapping, String> {
+        Mapping::of(columns, &self.wishes, &self.given())
+    }
+
+    /// The rules for one input.
+    pub(crate) fn of(&self, input: &Input) -> Self {
+        let mut rules = self.clone();
+        if let Layout::MovieLens { header } = input.layout {
+            rules.time_unit = rules.time_unit.or(Some(TimeUnit::Seconds));
+            rules.feedback = rules.feedback.or_else(|| Some("rating".to_owned()));
+            if !header && rules.reading.columns.is_none() {
+                let names = ["user", "item", "rating", "timestamp"];
+                rules.reading.columns = Some(names.map(str::to_owned).to_vec());
+            }
+        }
+        rules
+    }
+}
+
+/// An observation as the API takes it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Taken {
+    pub user: String,
+    pub item: String,
+    pub label: f32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f32>,
+    /// Unix milliseconds; if missing, the time of arrival.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision_id: Option<String>,
+    pub observation_id: String,
+}
+
+/// The observations of one file.
+pub struct Observations {
+    file: String,
+    rules: Rules,
+    rows: Box<dyn Rows>,
+    mapping: Mapping,
+    ids: Ids,
+    /// Notes contents in a first reading.
+    noted: Option<Repeats>,
+    kinds: TimeKinds,
+    /// Whether a mixture of times must be found at once, since there was no first reading.
+    only_reading: bool,
+}
+
+impl Observations {
+    /// Opens an input that was not read before.
+    ///
+    /// # Errors
+    /// As [`source::open`]; [`ImportError::File`] if a column is missing.
+    pub fn open(input: &Input, rules: &Rules) -> Result<Self, ImportError> {
+        Self::open_with(input, rules, None)
+    }
+
+    /// Opens an input again.
+    ///
+    /// # Errors
+    /// As [`Observations::open`].
+    pub fn open_again(input: &Input, rules: &Rules, repeats: Repeats) -> Result<Self, ImportError> {
+        Self::open_with(input, rules, Some(repeats))
+    }
+
+    /// Opens an input for a first reading, which notes the contents of the rows.
+    pub(crate) fn open_first(input: &Input, rules: &Rules) -> Result<Self, ImportError> {
+        let mut observations = Self::open_with(input, rules, None)?;
+        // A row takes 16 bytes or more, compressed about a fourth of that.
+        observations.noted = Some(Repeats::new(input.bytes().unwrap_or(u64::MAX) / 4));
+        observations.only_reading = false;
+        Ok(observations)
+    }
+
+    fn open_with(input: &Input, rules: &Rules, repeats: Option<Repeats>) -> Result<Self, ImportError> {
+        let (file, rules) = (input.shown(), rules.of(input));
+        let rows = source::open(input, &rules.reading)?;
+        let mapping = rules.mapping(rows.columns()).map_err(|problem| ImportError::file(&file, problem))?;
+        check_complete(&mapping, &rules, rows.columns()).map_err(|problem| ImportError::file(&file, problem))?;
+        let only_reading = repeats.is_none();
+        let ids = Ids::new(&input.name, repeats);
+        Ok(Self { file, rules, rows, mapping, ids, noted: None, kinds: TimeKinds::default(), only_reading })
+    }
+
+    #[must_use]
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    pub(crate) fn rows(&self) -> &dyn Rows {
+        self.rows.as_ref()
+    }
+
+    pub(crate) fn into_noted(self) -> (TimeKinds, Option<Repeats>) {
+        (self.kinds, self.noted)
+    }
+
+    /// Bytes of the file read so far, roughly.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.rows.bytes_read()
+    }
+
+    /// Where the current row is.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place { file: self.file.clone(), number: self.rows.number(), unit: self.rows.unit() }
+    }
+
+    /// The current row as a bad row, for a reason found elsewhere.
+    #[must_use]
+    pub fn raw(&self) -> Vec<u8> {
+        self.rows.raw()
+    }
+
+    /// The next observation; `None` at the end.
+    ///
+    /// # Errors
+    /// [`Fault::Row`] for a row that is not an observation, [`Fault::File`] if reading cannot go on.
+    pub fn advance(&mut self) -> Result<Option<Taken>, Fault> {
+        if !self.rows.advance()? {
+            return Ok(None);
+        }
+        match self.take() {
+            Ok(taken) => {
+                if self.only_reading
+                    && let Some(problem) = self.mixture()
+                {
+                    return Err(Fault::File(ImportError::file(&self.file, problem)));
+                }
+                Ok(Some(taken))
+            }
+            Err(Refused::Row(reason)) => Err(Fault::Row(BadRow { place: self.place(), reason, raw: self.rows.raw() })),
+            Err(Refused::File(problem)) => Err(Fault::File(ImportError::file(&self.file, problem))),
+        }
+    }
+
+    /// The problem of times of several kinds among the rows so far.
+    pub(crate) fn mixture(&self) -> Option<String> {
+        let time = self.mapping.get(Role::Time)?;
+        self.kinds.mixture(&time.name, self.rows.unit().word())
+    }
+
+    fn take(&mut self) -> Result<Taken, Refused> {
+        let user = self.id(Role::User, |id| UserId::new(id).map(drop))?;
+        let item = self.id(Role::Item, |id| ItemId::new(id).map(drop))?;
+        let label = match self.rules.label {
+            Some(label) => label,
+            None => {
+                self.number(Role::Label)?.ok_or_else(|| self.refuse(Role::Label, "is empty; a label is a number"))?
+            }
+        };
+        self.check_label(label)?;
+        let weight = match self.number(Role::Weight)? {
+            Some(weight) if weight > 0.0 && weight <= WEIGHT_MAX => Some(weight),
+            None => self.rules.weight,
+            Some(weight) => {
+                return Err(self.refuse(Role::Weight, &format!("{weight} must be above 0 and at most 1e6")));
+            }
+        };
+        let timestamp = self.time()?;
+        let feedback = match &self.rules.feedback {
+            Some(feedback) => Some(feedback.clone()),
+            None => self.feedback()?,
+        };
+        let decision_id = match self.mapping.get(Role::Decision) {
+            Some(column) if self.rows.cell(column.index) != Cell::Missing => {
+                Some(self.id(Role::Decision, |id| DecisionId::new(id).map(drop))?)
+            }
+            _ => None,
+        };
+        let observation_id = self.observation_id()?;
+        // The kind of a time counts only in rows that are taken.
+        if let (Some((_, kind)), Some(column)) = (timestamp, self.mapping.get(Role::Time)) {
+            self.kinds.note(kind, self.rows.number(), &self.rows.cell(column.index));
+        }
+        let timestamp = timestamp.map(|(time, _)| time);
+        Ok(Taken { user, item, label, weight, timestamp, feedback, decision_id, observation_id })
+    }
+
+    fn refuse(&self, role: Role, problem: &str) -> Refused {
+        let column = self.mapping.get(role).map_or(role.name(), |mapped| &mapped.name);
+        Refused::Row(format!("column {column}: {problem}"))
+    }
+
+    fn id<E: std::fmt::Display>(&self, role: Role, check: impl Fn(&str) -> Result<(), E>) -> Result<String, Refused> {
+        let Some(Mapped { index, .. }) = self.mapping.get(role) else { return Err(self.refuse(role, "is missing")) };
+        let cell = self.rows.cell(*index);
+        let shown = cell.quoted();
+        let id = cell.id().map_err(|problem| self.refuse(role, &problem))?;
+        check(&id).map_err(|_| {
+            self.refuse(role, &format!("{shown} is not an id; ids have 1 to 256 bytes and no control characters"))
+        })?;
+        Ok(id.into_owned())
+    }
+
+    fn number(&self, role: Role) -> Result<Option<f32>, Refused> {
+        let Some(Mapped { index, .. }) = self.mapping.get(role) else { return Ok(None) };
+        let cell = self.rows.cell(*index);
+        if cell == Cell::Missing {
+            return Ok(None);
+        }
+        let number = cell.number(self.rows.decimal_comma()).map_err(|problem| self.refuse(role, &problem))?;
+        #[expect(clippy::cast_possible_truncation, reason = "labels and weights are f32; too large ones are refused")]
+        Ok(Some(number as f32))
+    }
+
+    fn check_label(&self, label: f32) -> Result<(), Refused> {
+        if check_label(label).is_err() {
+            return Err(self.refuse(Role::Label, &format!("{label} is not between -1e6 and 1e6")));
+        }
+        match self.rules.loss {
+            Some(Loss::Logistic) if !(0.0..=1.0).contains(&label) => Err(self.refuse(
+                Role::Label,
+                &format!(
+                    "{label} is not from 0 to 1, which the model's loss \"logistic\" needs; import ratings into a model \
+                     with \"loss\": \"squared\", counts into one with \"implicit\", or give every row --label 1"
+                ),
+            )),
+            Some(Loss::Implicit) if label < 0.0 => Err(self.refuse(
+                Role::Label,
+                &format!(
+                    "{label} is below 0, and the model's loss \"implicit\" counts; leave returned goods out, or import \
+                     into a model with \"loss\": \"squared\""
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn time(&self) -> Result<Option<(i64, TimeKind)>, Refused> {
+        let Some(Mapped { index, .. }) = self.mapping.get(Role::Time) else { return Ok(None) };
+        let cell = self.rows.cell(*index);
+        let time = times::read(&cell, self.rules.time_unit).map_err(|problem| self.refuse(Role::Time, &problem))?;
+        match time {
+            Some((time, kind)) if time > self.rules.latest => {
+                let (value, read_as) = (cell.quoted(), times::shown(time));
+                let unit = match kind {
+                    TimeKind::Number(unit) => format!(" in {}", TimeKind::Number(unit).words()),
+                    TimeKind::Typed | TimeKind::Iso => String::new(),
+                };
+                Err(self.refuse(
+                    Role::Time,
+                    &format!("{value}{unit} is {read_as}, in the future; correct it, or name the unit by --time-unit"),
+                ))
+            }
+            time => Ok(time),
+        }
+    }
+
+    fn feedback(&self) -> Result<Option<String>, Refused> {
+        let Some(Mapped { index, .. }) = self.mapping.get(Role::Feedback) else { return Ok(None) };
+        let cell = self.rows.cell(*index);
+        if cell == Cell::Missing {
+            return Ok(None);
+        }
+        let feedback = cell.content().into_owned();
+        if feedback.len() > FEEDBACK_BYTES_MAX {
+            return Err(
+                self.refuse(Role::Feedback, &format!("a kind of feedback has at most {FEEDBACK_BYTES_MAX} bytes"))
+            );
+        }
+        Ok(Some(feedback))
+    }
+
+    fn observation_id(&mut self) -> Result<String, Refused> {
+        if self.mapping.get(Role::Id).is_some() {
+            let id = self.id(Role::Id, |id| ObservationId::new(id).map(drop))?;
+            let is_reserved = ObservationId::new(id.as_str()).is_ok_and(|id| id.is_reserved());
+            return Ok(if is_reserved { self.ids.of_other_node(&id) } else { id });
+        }
+        let content = self.rows.content();
+        if let Some(noted) = &mut self.noted {
+            noted.note(content);
+            return Ok(String::new());
+        }
+        self.ids.of_content(content).map_err(|_| {
+            Refused::File(format!(
+                "has more than {COUNTED_MAX} rows whose ids must be counted; import it in parts, or name a column of ids by \
+                 --id-column"
+            ))
+        })
+    }
+}
+
+/// Why a row is no observation.
+enum Refused {
+    Row(String),
+    File(String),
+}
+
+/// Checks that user, item and label have columns.
+fn check_complete(mapping: &Mapping, rules: &Rules, columns: &[String]) -> Result<(), String> {
+    let listed = listed(columns);
+    match (mapping.get(Role::User), mapping.get(Role::Item)) {
+        (Some(_), Some(_)) => {}
+        (Some(user), None) => {
+            return Err(format!(
+                "no column for the item among {listed}; name it by --map item=COLUMN. If the rows describe users (column \
+                 {}), they cannot be imported: users have no attributes, only items do",
+                user.name
+            ));
+        }
+        (None, Some(item)) => {
+            return Err(format!(
+                "no column for the user among {listed}; name it by --map user=COLUMN. If the rows describe items (column \
+                 {}), name their columns by --attributes",
+                item.name
+            ));
+        }
+        (None, None) => {
+            return Err(format!(
+                "no columns for user and item among {listed}; name them by --map user=COLUMN,item=COLUMN, or, if the first \
+                 line is not a header, all columns by --columns"
+            ));
+        }
+    }
+    if mapping.get(Role::Label).is_none() && rules.label.is_none() {
+        return Err(format!(
+            "no column for the label among {listed}; name one by --label-from COLUMN (ratings for a model with \"loss\": \
+             \"squared\", counts for \"implicit\"), or give every row the same by --label 1: it happened, which suits \
+             \"implicit\""
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Rows of a file: delimited text, JSON lines or Parquet.
+
+mod delimited;
+mod delimiter;
+mod json_lines;
+mod parquet;
+mod text;
+
+use std::path::Path;
+
+use crate::cell::{Cell, DecimalComma};
+use crate::error::{Fault, ImportError, PlaceUnit};
+use crate::ids;
+use crate::input::{Input, Origin};
+
+pub use delimiter::Delimiter;
+
+/// How a file is read, where its content does not say.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    /// The delimiter; guessed if missing.
+    pub delimiter: Option<Delimiter>,
+    /// Names of the columns of a file without a header.
+    pub columns: Option<Vec<String>>,
+}
+
+/// The rows of a file, one at a time.
+pub trait Rows {
+    /// What kind of file it is, for people.
+    fn kind(&self) -> String;
+
+    /// The names of the columns.
+    fn columns(&self) -> &[String];
+
+    /// Reads the next row; returns false at the end.
+    ///
+    /// # Errors
+    /// [`Fault::Row`] if the row cannot be split into cells, and reading can go on after it.
+    fn advance(&mut self) -> Result<bool, Fault>;
+
+    /// A value of the current row.
+    fn cell(&self, column: usize) -> Cell<'_>;
+
+    /// A hash of the current row, equal for equal rows.
+    fn content(&self) -> u128 {
+        let cells: Vec<Cell> = (0..self.columns().len()).map(|column| self.cell(column)).collect();
+        ids::content(cells.iter().map(Cell::content))
+    }
+
+    /// The number of the current row's first line, or of the row; from 1.
+    fn number(&self) -> u64;
+
+    /// Whether numbers are those of lines.
+    fn unit(&self) -> PlaceUnit {
+        PlaceUnit::Line
+    }
+
+    /// The current row as it is in the file.
+    fn raw(&self) -> Vec<u8>;
+
+    /// Bytes of the file read so far, roughly.
+    fn bytes_read(&self) -> u64;
+
+    /// Whether numbers may have a decimal comma.
+    fn decimal_comma(&self) -> DecimalComma {
+        DecimalComma::No
+    }
+}
+
+/// Opens the rows of an input; its first bytes say what kind of file it is.
+///
+/// # Errors
+/// [`ImportError::Io`] or [`ImportError::File`].
+pub fn open(input: &Input, reading: &Reading) -> Result<Box<dyn Rows>, ImportError> {
+    let file = input.shown();
+    if let Origin::File(path) = &input.origin
+        && is_parquet(path).map_err(ImportError::io(&file))?
+    {
+        return Ok(Box::new(parquet::Parquet::open(path)?));
+    }
+    let text = text::Text::open(input)?;
+    match text.first_byte() {
+        None => Err(ImportError::file(&file, "holds no rows")),
+        Some(b'{') => Ok(Box::new(json_lines::JsonLines::open(file, text)?)),
+        Some(b'[') => Err(ImportError::file(
+            &file,
+            "begins with a JSON array; import reads one JSON object a line, which `jq -c '.[]'` makes of an array",
+        )),
+        Some(_) => Ok(Box::new(delimited::Delimited::open(file, text, reading)?)),
+    }
+}
+
+fn is_parquet(path: &Path) -> std::io::Result<bool> {
+    use std::io::Read;
+    let mut first = [0; 4];
+    Ok(std::fs::File::open(path)?.read(&mut first)? == 4 && first == text::PARQUET_MAGIC)
+}
+
+/// The first line of a text file; empty for other files.
+///
+/// # Errors
+/// As [`open`], for text.
+pub fn first_line(input: &Input) -> Result<String, ImportError> {
+    if let Origin::File(path) = &input.origin
+        && is_parquet(path).map_err(ImportError::io(&input.shown()))?
+    {
+        return Ok(String::new());
+    }
+    let text = text::Text::open(input)?;
+    let line = text.first_lines().next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(line.trim_ascii()).into_owned())
+}

@@ -1,0 +1,72 @@
+//! Rows of a Parquet file.
+
+use std::path::Path;
+
+use celeris_formats::{Table, TableValue};
+use serde_json::{Map, Value};
+
+use super::Rows;
+use crate::cell::Cell;
+use crate::error::{Fault, ImportError, PlaceUnit};
+
+pub(super) struct Parquet {
+    table: Table,
+    file_bytes: u64,
+}
+
+impl Parquet {
+    pub(super) fn open(path: &Path) -> Result<Self, ImportError> {
+        let file_bytes = path.metadata().map_or(0, |metadata| metadata.len());
+        Ok(Self { table: Table::open(path)?, file_bytes })
+    }
+}
+
+impl Rows for Parquet {
+    fn kind(&self) -> String {
+        "Parquet".to_owned()
+    }
+
+    fn columns(&self) -> &[String] {
+        self.table.columns()
+    }
+
+    fn advance(&mut self) -> Result<bool, Fault> {
+        Ok(self.table.advance()?)
+    }
+
+    fn cell(&self, column: usize) -> Cell<'_> {
+        match self.table.value(column) {
+            TableValue::Null => Cell::Missing,
+            TableValue::Text(text) => Cell::text(text),
+            TableValue::Integer(number) => Cell::Integer(number),
+            // pandas writes a missing number as one that is none.
+            TableValue::Number(number) if number.is_nan() => Cell::Missing,
+            TableValue::Number(number) => Cell::Number(number),
+            TableValue::Bool(flag) => Cell::Bool(flag),
+            TableValue::Time(time) => Cell::Time(time),
+            TableValue::Texts(texts) => Cell::Texts(texts),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        self.table.row()
+    }
+
+    fn unit(&self) -> PlaceUnit {
+        PlaceUnit::Row
+    }
+
+    fn raw(&self) -> Vec<u8> {
+        let columns = self.columns().iter().enumerate();
+        let row: Map<String, Value> =
+            columns.map(|(index, name)| (name.clone(), Value::from(self.cell(index).content()))).collect();
+        Value::from(row).to_string().into_bytes()
+    }
+
+    fn bytes_read(&self) -> u64 {
+        let share = self.table.row() as f64 / self.table.rows().max(1) as f64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate for the progress")]
+        let bytes = (self.file_bytes as f64 * share) as u64;
+        bytes
+    }
+}

@@ -1,0 +1,340 @@
+//! `celeris import` of files as people have them.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use celeris_tests::binary::{self, Finished};
+use celeris_tests::fixtures::create_model;
+use celeris_tests::{Client, ModelClient, Node, eventually};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+/// Runs an import into a model of the node.
+fn import(model: &ModelClient, arguments: &[&str]) -> Finished {
+    let url = model.node().url();
+    binary::run(["import", "--url", url, "--model", model.name()].iter().chain(arguments))
+}
+
+/// Runs an import that succeeds, and returns its last line of counts.
+#[track_caller]
+fn imported(model: &ModelClient, arguments: &[&str]) -> String {
+    let done = import(model, arguments);
+    assert_eq!(done.code, Some(0), "{arguments:?}: {}", done.stderr);
+    let counts = done.stderr.lines().find(|line| line.contains(" skipped, ")).unwrap_or(&done.stderr);
+    counts.to_owned()
+}
+
+/// Runs an import that fails for bad input, and returns its message.
+#[track_caller]
+fn refused(model: &ModelClient, arguments: &[&str]) -> String {
+    let done = import(model, arguments);
+    assert_eq!(done.code, Some(2), "{arguments:?}: {}", done.stderr);
+    done.stderr
+}
+
+#[track_caller]
+fn assert_contains(message: &str, words: &[&str]) {
+    for word in words {
+        assert!(message.contains(word), "no {word:?} in\n{message}");
+    }
+}
+
+fn observations(model: &ModelClient) -> u64 {
+    model.get("").expect(200)["observations"].as_u64().unwrap()
+}
+
+fn create(client: &Client, name: &str, loss: &str) -> ModelClient {
+    client.post("/v1/models", &json!({"name": name, "dim": 6, "loss": loss})).expect(201);
+    client.model(name)
+}
+
+fn write(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Rows of users who like one half of the items.
+fn tastes(row: impl Fn(usize, usize, bool) -> Option<String>) -> String {
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    let mut text = String::new();
+    for user in 0..60 {
+        for _ in 0..15 {
+            let item = random.random_range(0..40);
+            text.extend(row(user, item, user % 2 == item % 2));
+        }
+    }
+    text
+}
+
+/// Trains, and asks for recommendations.
+fn recommended(model: &ModelClient, user: &str) -> usize {
+    let job = model.post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
+    eventually("the end of the training", || {
+        let state = model.node().get(&format!("/v1/jobs/{job}")).expect(200);
+        (!matches!(state["state"].as_str(), Some("queued" | "running"))).then_some(state)
+    });
+    let answer = model.post("recommend", &json!({"user": user, "k": 5})).expect(200);
+    answer["items"].as_array().unwrap().len()
+}
+
+#[test]
+fn three_files_as_people_have_them_become_recommendations() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(&dir.path().join("data"));
+    let client = node.client();
+
+    let rows = tastes(|user, item, likes| {
+        likes.then(|| format!("c{user};p{item};{},0;2024-03-{:02} 10:00:00\n", 1 + item % 3, 1 + user % 28))
+    });
+    let retail = write(dir.path(), "retail.csv", format!("customer_id;product_id;qty;created_at\n{rows}"));
+    let dry = binary::run(["import", &retail, "--dry-run"]);
+    assert_eq!(dry.code, Some(0), "{dry:?}");
+    let shown = [
+        "customer_id (guessed)",
+        "product_id (guessed)",
+        "qty (guessed",
+        "implicit",
+        "created_at (guessed)",
+        "labels from 1 to 3",
+        "times from 2024-03-01T10:00:00Z",
+        "0 are bad",
+        "nothing was sent",
+    ];
+    assert_contains(&dry.stdout, &shown);
+    let shop = create(&client, "shop", "implicit");
+    let counts = imported(&shop, &[&retail]);
+    assert_contains(&counts, &[" observations taken, 0 were there already, 0 skipped, 0 refused in "]);
+    assert_eq!(observations(&shop), rows.lines().count() as u64);
+    assert_eq!(recommended(&shop, "c1"), 5);
+
+    let rows = tastes(|user, item, likes| likes.then(|| format!("v{user},page-{item}\n")));
+    let clicks = write(dir.path(), "clicks.csv", format!("visitor_id,page_id\n{rows}"));
+    let pages = create(&client, "pages", "implicit");
+    assert_contains(&refused(&pages, &[&clicks]), &["no column for the label", "--label 1", "nothing was taken"]);
+    let counts = imported(&pages, &[&clicks, "--label", "1", "--feedback", "click"]);
+    assert_contains(&counts, &["observations have no time, and got the time of arrival"]);
+    let user = pages.user("v1", 1);
+    assert!(user["history"][0]["timestamp"].as_i64().is_none_or(|time| time > 1_700_000_000_000), "{user}");
+    assert_eq!(recommended(&pages, "v1"), 5);
+
+    let rows = tastes(|user, item, likes| {
+        Some(format!("u{user},i{item},{},{}\r\n", if likes { 4.5 } else { 1.5 }, 1_700_000_000_000_u64 + item as u64))
+    });
+    let ratings = write(dir.path(), "ratings.csv", format!("\u{feff}User,Item,Stars,Timestamp\r\n{rows}"));
+    let films = create(&client, "films", "squared");
+    imported(&films, &[&ratings]);
+    assert_eq!(observations(&films), 900);
+    assert_eq!(recommended(&films, "u1"), 5);
+}
+
+#[test]
+fn a_repeat_and_february_after_january_count_each_row_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(&dir.path().join("data"));
+    let films = create_model(&node.client(), "films", 1);
+    let january = write(dir.path(), "jan.csv", "user,item,label\na,1,5\na,1,5\nb,2,3\n");
+    let february = write(dir.path(), "feb.csv", "user,item,label\na,1,5\nc,2,3\n");
+    assert_contains(&imported(&films, &[&january]), &["3 observations taken, 0 were there already"]);
+    assert_contains(&imported(&films, &[&january]), &["0 observations taken, 3 were there already"]);
+    assert_contains(&imported(&films, &[&february]), &["2 observations taken, 0 were there already"]);
+    write(dir.path(), "jan.csv", "user,item,label\nz,9,1\nb,2,3\na,1,5\na,1,5\n");
+    assert_contains(&imported(&films, &[&january]), &["1 observations taken, 3 were there already"]);
+    assert_eq!(observations(&films), 6);
+
+    let other_weight = refused(&films, &[&february, "--weight", "2"]);
+    assert_contains(
+        &other_weight,
+        &["feb.csv:2: the node refused the row", "imported before with other values", "nothing was taken"],
+    );
+    assert_eq!(observations(&films), 6);
+}
+
+#[test]
+fn a_bad_file_sends_nothing_and_bad_rows_can_be_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(&dir.path().join("data"));
+    let films = create_model(&node.client(), "films", 1);
+    let mut text = "user,item,rating,time\n".to_owned();
+    for row in 0..6000 {
+        text.push_str(&format!("u{},i{},4,2024-01-31\n", row % 100, row / 100));
+    }
+    text.push_str("u1,i1,many,2024-01-31\nu1,i1,4,yesterday\nu1,i9\n");
+    let good = write(dir.path(), "good.csv", "user,item,rating\na,1,5\n");
+    let file = write(dir.path(), "r.csv", &text);
+    let message = refused(&films, &[&good, &file]);
+    assert_contains(
+        &message,
+        &["r.csv:6002: column rating: \"many\"", "3 rows of this file are bad", "--skip-bad FILE", "nothing was taken"],
+    );
+    assert_eq!(observations(&films), 0, "the files before it were not sent either");
+
+    let set_aside = dir.path().join("bad.csv");
+    let counts = imported(&films, &[&good, &file, "--skip-bad", set_aside.to_str().unwrap()]);
+    assert_contains(&counts, &["6001 observations taken", "3 skipped, 0 refused", "bad.csv"]);
+    let written = fs::read_to_string(&set_aside).unwrap();
+    let rows: Vec<&str> = written.lines().collect();
+    assert_eq!((rows.len(), rows[0]), (4, "file,line,reason,row"));
+    assert_contains(rows[1], &["r.csv,6002,", "\"u1,i1,many,2024-01-31\""]);
+    assert_contains(rows[3], &["r.csv,6004,", "2 fields where the header has 4", "\"u1,i9\""]);
+}
+
+#[test]
+fn what_is_wrong_with_the_node_or_the_model_is_named_with_a_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(&dir.path().join("data"));
+    let client = node.client();
+    let file = write(dir.path(), "r.csv", "user,item,rating\na,1,1\nb,2,4\n");
+    let clicks = create(&client, "clicks", "logistic");
+    let message = refused(&clicks, &[&file]);
+    assert_contains(&message, &["r.csv:3: column rating: 4 is not from 0 to 1", "squared", "nothing was taken"]);
+    assert_eq!(observations(&clicks), 0);
+    assert_contains(
+        &refused(&client.model("nowhere"), &[&file]),
+        &["no model nowhere", "create it first: curl", "squared"],
+    );
+    let no_scheme = binary::run(["import", &file, "--model", "clicks", "--label", "1", "--url", client.address()]);
+    assert_eq!(no_scheme.code, Some(0), "{no_scheme:?}");
+    let nobody = binary::run(["import", &file, "--model", "clicks", "--url", "http://127.0.0.1:9"]);
+    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+    assert_contains(&nobody.stderr, &["no node answers at http://127.0.0.1:9", "celeris serve", "--url"]);
+    let no_model = binary::run(["import", &file]);
+    assert_contains(&no_model.stderr, &["--model", "--dry-run"]);
+    assert_contains(&binary::run(["import", "--model", "clicks"]).stderr, &["no file to import"]);
+}
+
+#[test]
+fn standard_input_is_taken_up_to_its_first_bad_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(&dir.path().join("data"));
+    let films = create_model(&node.client(), "films", 1);
+    let input = |text: &str| {
+        let path = write(dir.path(), "input", text);
+        let arguments = ["import", "-", "--url", films.node().url(), "--model", "films"];
+        binary::run_with_input(arguments, File::open(path).unwrap())
+    };
+    let lines = "{\"user\": 1, \"item\": 2, \"stars\": 3}\n{\"user\": 1, \"item\": 3, \"stars\": 4}\n";
+    let done = input(lines);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_contains(&done.stderr, &["2 observations taken, 0 were there already"]);
+    let again = input(&format!("{lines}{{\"user\": 1, \"item\": 4, \"stars\": 4}}\n{{\"user\": 1, \"item\": 5}}\n"));
+    assert_eq!(again.code, Some(2), "{again:?}");
+    assert_contains(
+        &again.stderr,
+        &["standard input:4: column stars: is empty", "before that, 1 observations taken, 2 were there already"],
+    );
+    assert_eq!(observations(&films), 3);
+}
+
+#[test]
+fn items_are_described_by_a_file_of_items_or_by_the_rows_of_feedback() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(&dir.path().join("data"));
+    let films = create_model(&node.client(), "films", 1);
+    let items =
+        write(dir.path(), "items.csv", "product_id;title;price;genres\n1;1984;9,50;Drama|War\n2;Heat;12;Crime\n");
+    let counts = imported(&films, &[&items, "--attributes", "title,price,genres"]);
+    assert_contains(&counts, &["2 items described"]);
+    let attributes = |item: &str| films.get(&format!("items/{item}")).expect(200)["attributes"].clone();
+    assert_eq!(attributes("1"), json!({"title": "1984", "price": 9.5, "genres": ["Drama", "War"]}));
+    let rows = write(dir.path(), "rows.csv", "user,item,rating,title\na,7,4,Alien\nb,7,5,Alien\n");
+    let counts = imported(&films, &[&rows, "--attributes", "title"]);
+    assert_contains(&counts, &["1 items described", "2 observations taken"]);
+    assert_eq!(attributes("7"), json!({"title": "Alien"}));
+    let message = refused(&films, &[&rows, "--attributes", "user_age"]);
+    assert_contains(&message, &["user_age", "users have no attributes"]);
+}
+
+#[test]
+fn parquet_of_other_programs_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("customer_id", Arc::new(Int64Array::from(vec![1, 2]))),
+        ("product_id", Arc::new(StringArray::from(vec!["a", "b"]))),
+        ("stars", Arc::new(Float64Array::from(vec![Some(4.5), None]))),
+        ("created_at", Arc::new(TimestampMicrosecondArray::from(vec![1_700_000_000_000_000; 2]))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let path = dir.path().join("r.parquet");
+    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let node = Node::serve(&dir.path().join("data"));
+    let films = create_model(&node.client(), "films", 1);
+    let path = path.to_str().unwrap();
+    assert_contains(&refused(&films, &[path]), &["r.parquet: row 2: column stars: is empty"]);
+    let set_aside = dir.path().join("bad.csv");
+    let counts = imported(&films, &[path, "--skip-bad", set_aside.to_str().unwrap()]);
+    assert_contains(&counts, &["1 observations taken", "1 skipped"]);
+    let user = films.user("1", 1);
+    assert_eq!(user["history"][0]["label"], 4.5, "{user}");
+}
+
+/// The compared columns of an export's observations, as text.
+fn exported(out: &Path, stream: &str) -> BTreeSet<String> {
+    let folder = out.join(format!("observations/stream={stream}"));
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut rows = BTreeSet::new();
+    for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "parquet")) {
+        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap();
+        for batch in reader.map(Result::unwrap) {
+            let names = ["user", "item", "label", "weight", "feedback", "timestamp", "observation_id", "decision_id"];
+            let options = arrow::util::display::FormatOptions::default();
+            let columns = names.map(|name| {
+                arrow::util::display::ArrayFormatter::try_new(batch.column_by_name(name).unwrap(), &options).unwrap()
+            });
+            for row in 0..batch.num_rows() {
+                rows.insert(columns.iter().map(|column| column.value(row).to_string()).collect::<Vec<_>>().join("|"));
+            }
+        }
+    }
+    rows
+}
+
+fn export(data: &Path, out: &Path) -> PathBuf {
+    let done = binary::run(["export", "--data-dir", data.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    out.to_owned()
+}
+
+#[test]
+fn what_was_exported_is_imported_with_labels_weights_times_feedback_and_ids() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, other_data) = (dir.path().join("data"), dir.path().join("other"));
+    let node = Node::serve(&data);
+    let films = create_model(&node.client(), "films", 1);
+    let decision = films.post("topk", &json!({"user": "u1", "items": ["item-1", "item-2"], "k": 2})).expect(200);
+    films.observe(&json!({"user": "u1", "item": "item-1", "label": 4, "decision_id": decision["decision_id"]}));
+    films.observe(&json!({"user": "u1", "item": "item-2", "label": 0.1, "weight": 2.5, "feedback": "rating",
+        "observation_id": "mine", "timestamp": 1_600_000_000_123_i64}));
+    films.observe(&json!({"user": "u2", "item": "item-2", "label": 1, "observation_id": "corrected"}));
+    films.put("observations/corrected", &json!({"label": 5})).expect(200);
+    node.stop();
+    let first = export(&data, &dir.path().join("export"));
+
+    let other = Node::serve(&other_data);
+    let films = create_model(&other.client(), "films", 1);
+    let folder = first.to_str().unwrap();
+    assert_contains(&imported(&films, &[folder]), &["3 observations taken, 0 were there already"]);
+    assert_contains(&imported(&films, &[folder]), &["0 observations taken, 3 were there already"]);
+    other.stop();
+    let second = export(&other_data, &dir.path().join("second"));
+
+    let before: BTreeSet<String> = exported(&first, "films").iter().map(|row| row.replace("|~", "|films:~")).collect();
+    assert_eq!(before.len(), 3);
+    assert_eq!(exported(&second, "films"), before);
+
+    fs::remove_file(first.join("_SUCCESS")).unwrap();
+    let node = Node::serve(&other_data);
+    let message = refused(&node.model("films"), &[folder]);
+    assert_contains(&message, &["incomplete export"]);
+    let shown: Value = node.model("films").get("").expect(200);
+    assert_eq!(shown["observations"], 3);
+}
