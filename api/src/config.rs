@@ -311,7 +311,7 @@ impl Default for Verification {
 }
 
 /// Trainers and training limits, set by the operator of the node.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
     /// Trainers in addition to the built-in `als`, by the name that models and requests use. Each
@@ -324,6 +324,15 @@ pub struct Training {
     /// The folder from which version directories can be registered; without it, registration is
     /// disabled.
     pub import_dir: Option<PathBuf>,
+    /// Whether models that are created without `triggers` are retrained automatically: first at
+    /// 1000 observations, then by volume.
+    pub automatic: bool,
+}
+
+impl Default for Training {
+    fn default() -> Self {
+        Self { trainers: BTreeMap::new(), limits: TrainingLimits::default(), import_dir: None, automatic: true }
+    }
 }
 
 /// Limits of one training, all of its processes together. A model's `trainer.limits` may be lower.
@@ -363,7 +372,7 @@ impl Training {
         let limits = TrainerLimits { memory, time, heartbeat, processes, disk };
         limits.check().map_err(|problem| format!("training.limits.{problem}"))?;
         let trainers = Trainers::new(&self.trainers).map_err(|problem| format!("training.trainers.{problem}"))?;
-        Ok(TrainingOptions { trainers, limits })
+        Ok(TrainingOptions { trainers, limits, automatic: self.automatic })
     }
 }
 

@@ -45,6 +45,7 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(routes::observe::router())
         .merge(routes::observations::router())
         .merge(routes::items::router())
+        .merge(routes::attributes::router())
         .merge(routes::users::router())
         .merge(routes::similar::router())
         .merge(routes::why::router())

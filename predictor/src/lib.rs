@@ -57,8 +57,8 @@ pub use models::{Models, ShadowSample, Unserved};
 pub use predictor::{Predictor, PredictorOptions};
 pub use ranking::{DecisionLogging, PolicyInputs, PredictRequest, Predictions, Ranked, Ranking, Scored, TopkRequest};
 pub use recommend::{
-    Aggregate, Audience, Boost, Page, PastItem, RecommendRequest, Recommendation, Recommender, SeenRule, Similar,
-    SimilarItem, SimilarRequest,
+    Aggregate, Audience, Boost, EmptyReason, Page, PastItem, RecommendRequest, Recommendation, Recommender, SeenRule,
+    Similar, SimilarItem, SimilarRequest,
 };
 pub use selection::{ArmReport, CurvePoint, Scope, SelectedBy, SelectionReport, SelectionRule, WeightedArm};
 pub use selections::Selections;

@@ -11,6 +11,10 @@ use std::thread::{self, JoinHandle};
 
 use crate::wait::eventually;
 
+/// The variable by which nodes of tests leave new models without triggers: most tests compare what
+/// one version answers.
+pub(crate) const ON_REQUEST: (&str, &str) = ("CELERIS_TRAINING__AUTOMATIC", "false");
+
 /// Result of a finished command.
 #[derive(Debug)]
 pub struct Finished {
@@ -52,7 +56,7 @@ pub fn install(from: &Path, to: &Path) {
     fs::rename(aside, to).expect("both are in one folder");
 }
 
-/// A command of `celeris` without `CELERIS_*` variables in its environment.
+/// A command of `celeris` whose environment has no `CELERIS_*` variables of the caller.
 #[must_use]
 pub fn command() -> Command {
     isolated(path())
@@ -64,14 +68,15 @@ fn isolated(binary: PathBuf) -> Command {
     command
 }
 
-/// Removes `CELERIS_*` variables, which a developer's environment may set, and redirects the
-/// standard streams.
+/// Removes `CELERIS_*` variables, which a developer's environment may set, turns off automatic
+/// training, and redirects the standard streams.
 pub(crate) fn isolate(command: &mut Command) {
     for (name, _) in env::vars_os() {
         if name.to_string_lossy().starts_with("CELERIS_") {
             command.env_remove(name);
         }
     }
+    command.env(ON_REQUEST.0, ON_REQUEST.1);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
 }
 

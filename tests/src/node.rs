@@ -31,6 +31,9 @@ static LOG: Once = Once::new();
 ///   set.
 /// - It starts trainers from the built binary.
 ///
+/// As a `NodeProcess` does, it gives new models no triggers, unless it is started by
+/// [`Node::as_shipped`].
+///
 /// Dropping it interrupts requests and trainings, and closes the store.
 pub struct Node {
     data_dir: PathBuf,
@@ -68,10 +71,26 @@ impl Node {
         Self::start(data_dir, Some(config))
     }
 
+    /// A node whose new models are retrained automatically, as by default.
+    ///
+    /// # Panics
+    /// If it cannot be opened.
+    #[track_caller]
+    #[must_use]
+    pub fn as_shipped(data_dir: &Path) -> Self {
+        Self::with_variables(data_dir, None, None)
+    }
+
     #[track_caller]
     fn start(data_dir: &Path, config: Option<&Path>) -> Self {
+        Self::with_variables(data_dir, config, Some(binary::ON_REQUEST))
+    }
+
+    #[track_caller]
+    fn with_variables(data_dir: &Path, config: Option<&Path>, variable: Option<(&str, &str)>) -> Self {
         start_log();
-        let config = config::load_from(config, [], None).unwrap_or_else(|problem| panic!("{problem}"));
+        let variables = variable.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let config = config::load_from(config, variables, None).unwrap_or_else(|problem| panic!("{problem}"));
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.expect("threads can be spawned");
         let options =

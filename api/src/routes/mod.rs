@@ -1,6 +1,7 @@
 //! HTTP handlers: one file for each resource, each with a `router()`. Names and shapes are the
 //! contract with clients.
 
+pub mod attributes;
 pub mod catalog;
 pub mod decisions;
 pub mod evaluate_policy;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{ModelRecord, NameKind};
+use celeris_manager::{ModelConfig, ModelRecord, NameKind};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -98,7 +98,12 @@ async fn create(State(node): State<Node>, Text(body): Text) -> Result<(StatusCod
 }
 
 fn create_model(node: &Node, new: NewModel) -> Result<Model, ApiError> {
-    describe(node, node.manager.create(new.into())?)
+    let are_named = new.triggers.is_some();
+    let mut config = ModelConfig::from(new);
+    if !are_named {
+        config.triggers = node.manager.training().triggers_of_new_models();
+    }
+    describe(node, node.manager.create(config)?)
 }
 
 /// Returns a model or selection.

@@ -9,7 +9,7 @@ use crate::answer::Answer;
 use crate::error::{ApiError, Problem};
 use crate::extract::{Body, InModel};
 use crate::schema::audience::AudienceFields;
-use crate::schema::rankings::{BoostBody, RecommendBody, RecommendReply, TopkReply};
+use crate::schema::rankings::{BoostBody, RecommendBody, RecommendReply};
 use crate::state::Node;
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -53,6 +53,5 @@ pub async fn recommend(
     };
     let recommended = node.predictor.recommend(&request).await?;
     let user = if let Audience::User(user) = request.audience { Some(user) } else { None };
-    let ranking = TopkReply::new(user, recommended.ranking);
-    Ok(Answer(RecommendReply { ranking, next: recommended.next.map(|page| page.token()) }))
+    Ok(Answer(RecommendReply::new(user, recommended)))
 }

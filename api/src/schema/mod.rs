@@ -53,6 +53,7 @@ macro_rules! same_fields {
     };
 }
 
+pub mod attributes;
 pub mod audience;
 pub mod decisions;
 pub mod events;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use celeris_bandits::PolicySpec;
 use celeris_model::{DecisionId, ItemId, Loss, ModelName, UserEpoch, UserId};
-use celeris_predictor::{Ranked, Ranking, SeenRule};
-use celeris_retrieval::Filter;
+use celeris_predictor::{self as predictor, Ranked, Ranking, Recommendation, SeenRule};
+use celeris_retrieval::{Filter, catalog};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -272,4 +272,89 @@ pub struct RecommendReply {
     /// The value of `page` for the next page; null if no items are left or 1000 items have been
     /// shown.
     pub next: Option<String>,
+    /// Why `items` is empty; absent if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<EmptyReason>,
+    /// The reason as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason_detail: Option<String>,
+    /// Attributes that the filter or a boost names and no item has, usually by a slip; absent if
+    /// there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown_attributes: Vec<UnknownAttribute>,
+}
+
+mirror_enum! {
+    /// Why a recommendation is empty: the first reason that applies.
+    EmptyReason = predictor::EmptyReason {
+        /// The catalog has no items: none was observed, described or trained on.
+        NoItems,
+        /// No item matches the filter, which names an attribute that no item has; see
+        /// `unknown_attributes`.
+        FilterNamesUnknownAttribute,
+        /// No item matches the filter.
+        FilterMatchesNothing,
+        /// The matching items are not available now (`available_from`, `available_until`).
+        NoneAvailable,
+        /// The request excludes all matching items by `exclude`, or they were on earlier pages.
+        AllExcluded,
+        /// The user has observations of all items that may be shown.
+        AllSeen,
+        /// The active version cannot score the items that may be shown: only another model was
+        /// trained on them.
+        Untrained,
+    }
+}
+
+/// An attribute that no item has.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct UnknownAttribute {
+    pub name: String,
+    /// Attributes with similar names, the most similar first.
+    #[schema(max_items = 3)]
+    pub nearest: Vec<String>,
+}
+
+impl RecommendReply {
+    pub fn new(user: Option<UserId>, recommended: Recommendation) -> Self {
+        let Recommendation { ranking, next, empty, unknown_attributes } = recommended;
+        let unknown = |unknown: catalog::UnknownAttribute| {
+            let catalog::UnknownAttribute { name, nearest } = unknown;
+            UnknownAttribute { name, nearest }
+        };
+        let unknown_attributes: Vec<UnknownAttribute> = unknown_attributes.into_iter().map(unknown).collect();
+        Self {
+            ranking: TopkReply::new(user, ranking),
+            next: next.map(|page| page.token()),
+            reason: empty.map(Into::into),
+            reason_detail: empty.map(|empty| detail(empty, &unknown_attributes)),
+            unknown_attributes,
+        }
+    }
+}
+
+/// The reason as a sentence, with the remedy.
+fn detail(empty: predictor::EmptyReason, unknown: &[UnknownAttribute]) -> String {
+    use predictor::EmptyReason as Reason;
+    let sentence = match empty {
+        Reason::NoItems => "the catalog has no items; send observations, or describe items with PUT …/items/{item}",
+        Reason::FilterNamesUnknownAttribute => {
+            let each = |UnknownAttribute { name, nearest }: &UnknownAttribute| match nearest.as_slice() {
+                [] => format!("no item has the attribute {name:?}"),
+                nearest => format!("no item has the attribute {name:?}; the nearest names are {}", nearest.join(", ")),
+            };
+            let each: Vec<String> = unknown.iter().map(each).collect();
+            return format!("{}; GET …/attributes lists what can be filtered by", each.join("; "));
+        }
+        Reason::FilterMatchesNothing => {
+            "no item matches the filter; GET …/attributes lists attributes with their most frequent values"
+        }
+        Reason::NoneAvailable => "the matching items are not available now, by available_from and available_until",
+        Reason::AllExcluded => "the request excludes all matching items by `exclude`, or they were on earlier pages",
+        Reason::AllSeen => "the user has observations of all items that may be shown; see `exclude_seen`",
+        Reason::Untrained => {
+            "the model's active version cannot score these items, which only another model was trained on; retrain it"
+        }
+    };
+    sentence.to_owned()
 }

@@ -50,7 +50,7 @@ fn settings_pass_to_the_domain_and_back_whole() {
     let threshold = json!({"margin": 0.25, "window": 500, "on": "pool"});
     let drift = json!({"tolerance": 0.5, "threshold": 50.0, "warm_up": 40});
     let schedule = json!({"every": 3600.0});
-    let volume = json!({"observations": 1234});
+    let volume = json!({"observations": 1234, "growth": 0.5});
     assert_kept::<Gate, manager::GateConfig>(
         &json!({"margin": 0.5, "holdout_share": 0.25, "pool_min": 7, "force": true, "shadow_seconds": 30}),
     );

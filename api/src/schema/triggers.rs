@@ -6,7 +6,8 @@ use utoipa::ToSchema;
 
 use super::nullable;
 
-/// Triggers that retrain a model automatically; all triggers are off by default.
+/// Triggers that retrain a model automatically. A trigger that is missing or null is off; without
+/// any, a model is retrained on request only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Triggers {
@@ -75,19 +76,23 @@ pub struct ScheduleTrigger {
     pub every: f64,
 }
 
-/// Retrain once the log contains this many records that the latest trained version was not trained
-/// on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// Retrain once the log contains enough records that the latest trained version was not trained on:
+/// `observations`, and at least the share `growth` of those that it was trained on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeTrigger {
     #[schema(minimum = 1, maximum = 1_000_000_000_000_u64, example = 100_000)]
     pub observations: u64,
+    /// 0 by default. With 0.5, the log grows by half between two trainings.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 100, example = 0.5)]
+    pub growth: f64,
 }
 
 same_fields!(ThresholdTrigger = manager::Threshold { margin, window, on });
 same_fields!(DriftTrigger = DriftSettings { tolerance, threshold, warm_up });
 same_fields!(ScheduleTrigger = manager::Schedule { every });
-same_fields!(VolumeTrigger = manager::Volume { observations });
+same_fields!(VolumeTrigger = manager::Volume { observations, growth });
 
 impl From<manager::Triggers> for Triggers {
     fn from(triggers: manager::Triggers) -> Self {

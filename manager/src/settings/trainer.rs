@@ -184,6 +184,9 @@ pub struct TrainingOptions {
     pub trainers: Trainers,
     /// Limits of every training.
     pub limits: TrainerLimits,
+    /// Whether models that are created without triggers get those of
+    /// [`Triggers::of_new_models`](super::Triggers::of_new_models).
+    pub automatic: bool,
 }
 
 impl TrainerSettings {

@@ -13,8 +13,8 @@ pub const WINDOW_MAX: usize = 10_000;
 /// Seconds of a year: the longest interval of a trigger.
 const YEAR_SECONDS: f64 = 366.0 * 86_400.0;
 
-/// Settings of automatic retraining. All triggers are off by default, so that no node trains unless
-/// configured to.
+/// Settings of automatic retraining. Each trigger that is not set is off;
+/// [`Triggers::of_new_models`] are those of a model that is created without any.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Triggers {
@@ -74,14 +74,40 @@ pub struct Schedule {
     pub every: f64,
 }
 
-/// Retrain once the log holds this many records that the newest trained version was not trained on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Retrain once the log holds enough records that the newest trained version was not trained on:
+/// `observations`, and at least the share `growth` of those that it was trained on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Volume {
     pub observations: u64,
+    /// With 0.5, the log grows by half between two trainings, and the time spent on training by
+    /// three times that of the last one. 0 by default: after equal numbers of observations.
+    #[serde(default)]
+    pub growth: f64,
 }
 
+impl Volume {
+    /// Number of records that start a training after one on `trained` records.
+    pub(crate) fn after(&self, trained: u64) -> u64 {
+        // A count of records times at most `GROWTH_MAX` is a number that u64 can hold, rounded.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        let share = (self.growth * trained as f64).ceil() as u64;
+        self.observations.max(share)
+    }
+}
+
+/// The largest growth between trainings.
+const GROWTH_MAX: f64 = 100.0;
+
 impl Triggers {
+    /// The triggers of a model that is created without any, on a node that trains automatically:
+    /// the first training at 1000 observations, the next ones whenever the log has grown by half,
+    /// and by 1000 observations at least.
+    #[must_use]
+    pub fn of_new_models() -> Self {
+        Self { volume: Some(Volume { observations: 1000, growth: 0.5 }), ..Self::default() }
+    }
+
     /// Whether any trigger is set.
     pub(crate) fn any(&self) -> bool {
         self.threshold.is_some() || self.drift.is_some() || self.schedule.is_some() || self.volume.is_some()
@@ -124,8 +150,9 @@ impl Triggers {
         if let Some(Schedule { every }) = self.schedule {
             checks.push(("triggers.schedule.every", every, 1.0, YEAR_SECONDS, "from 1 second to 366 days"));
         }
-        if let Some(Volume { observations }) = self.volume {
+        if let Some(Volume { observations, growth }) = self.volume {
             checks.push(("triggers.volume.observations", observations as f64, 1.0, 1e12, "from 1 to 1e12"));
+            checks.push(("triggers.volume.growth", growth, 0.0, GROWTH_MAX, "from 0 to 100"));
         }
         for (setting, received, least, most, range) in checks {
             // A NaN is in no range.
@@ -159,6 +186,7 @@ impl Default for DriftSettings {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use super::*;
 
@@ -179,7 +207,24 @@ mod tests {
         assert_eq!(refused(Triggers { drift: Some(drift), ..off() }), Some("triggers.drift.threshold"));
         let schedule = Some(Schedule { every: 0.5 });
         assert_eq!(refused(Triggers { schedule, ..off() }), Some("triggers.schedule.every"));
-        let volume = Some(Volume { observations: 0 });
-        assert_eq!(refused(Triggers { volume, ..off() }), Some("triggers.volume.observations"));
+        let volume = |observations, growth| Triggers { volume: Some(Volume { observations, growth }), ..off() };
+        assert_eq!(refused(volume(0, 0.0)), Some("triggers.volume.observations"));
+        assert_eq!(refused(volume(1, -0.5)), Some("triggers.volume.growth"));
+        assert_eq!(refused(volume(1, f64::INFINITY)), Some("triggers.volume.growth"));
+        assert_eq!(refused(Triggers::of_new_models()), None);
+    }
+
+    #[test]
+    fn the_log_grows_by_a_share_and_a_minimum_between_trainings() {
+        let volume = Triggers::of_new_models().volume.unwrap();
+        let mut trained = 0;
+        let at: Vec<u64> = std::iter::from_fn(|| {
+            trained += volume.after(trained);
+            Some(trained)
+        })
+        .take(6)
+        .collect();
+        assert_eq!(at, [1000, 2000, 3000, 4500, 6750, 10_125]);
+        assert_eq!(Volume { growth: 0.0, ..volume }.after(u64::MAX), 1000);
     }
 }

@@ -29,7 +29,7 @@ use crate::job_id::JobId;
 use crate::monitoring::Monitoring;
 use crate::promotion::Promotion;
 use crate::registry::{Actor, Event, ModelRecord, Registry, VersionStore};
-use crate::settings::{Engine, TrainingOptions};
+use crate::settings::{Engine, TrainingOptions, Triggers};
 
 /// Starting point of a training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -137,6 +137,12 @@ impl Training {
     #[must_use]
     pub fn readings(&self) -> &Readings {
         &self.readings
+    }
+
+    /// The triggers of a model that is created without any.
+    #[must_use]
+    pub fn triggers_of_new_models(&self) -> Triggers {
+        if self.options.automatic { Triggers::of_new_models() } else { Triggers::default() }
     }
 
     /// Trainers and limits of the node.

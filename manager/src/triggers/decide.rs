@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use celeris_model::{Timestamp, VersionId};
 
 use crate::monitoring::TriggerFacts;
-use crate::settings::{Schedule, Signal, Threshold, Volume};
+use crate::settings::{Schedule, Signal, Threshold};
 use crate::training::{Job, JobState};
 
 /// Further input of the triggers, from the log and the jobs.
@@ -13,6 +13,8 @@ use crate::training::{Job, JobState};
 pub(crate) struct Progress {
     /// Records that the newest trained version was not trained on.
     pub(crate) unseen: u64,
+    /// Records up to the end of its training data.
+    pub(crate) seen: u64,
     /// The newest trained version.
     pub(crate) trained: Option<VersionId>,
     /// Seconds since the last training began, or since the model was created.
@@ -80,14 +82,14 @@ fn threshold(facts: &TriggerFacts) -> Option<Reason> {
 }
 
 fn volume(facts: &TriggerFacts, progress: &Progress) -> Option<Reason> {
-    let Volume { observations } = facts.triggers.volume?;
-    let Progress { unseen, trained, .. } = *progress;
-    if unseen < observations {
+    let Progress { unseen, seen, trained, .. } = *progress;
+    let wanted = facts.triggers.volume?.after(seen);
+    if unseen < wanted {
         return None;
     }
     let since =
         trained.map_or("and no version was trained yet".to_owned(), |it| format!("since version {it} was trained"));
-    let why = format!("{unseen} new observations {since} (every {observations})");
+    let why = format!("{unseen} new observations {since} (after {wanted})");
     Some(reason("volume", &why, [("new", unseen as f64)]))
 }
 
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
     use crate::metric::Metric;
     use crate::monitoring::{Baseline, MeanLoss, Rise};
-    use crate::settings::{DriftSettings, Triggers};
+    use crate::settings::{DriftSettings, Triggers, Volume};
 
     fn facts(triggers: Triggers) -> TriggerFacts {
         TriggerFacts {
@@ -179,18 +181,27 @@ mod tests {
     #[test]
     fn volume_and_schedule_require_new_observations() {
         let both = Triggers {
-            volume: Some(Volume { observations: 500 }),
+            volume: Some(Volume { observations: 500, growth: 0.0 }),
             schedule: Some(Schedule { every: 60.0 }),
             ..Triggers::default()
         };
         let facts = facts(both);
         let decided = |unseen, since_training_seconds| {
-            decide(&facts, &Progress { unseen, trained: Some(VersionId(2)), since_training_seconds })
+            decide(&facts, &Progress { unseen, seen: 800, trained: Some(VersionId(2)), since_training_seconds })
         };
         assert_eq!(decided(499, 59.0), None);
         assert_eq!(decided(0, 1e6), None, "a training on the same data would make the same version");
         let reason = decided(500, 0.0).unwrap();
-        assert_eq!(reason.why, "volume: 500 new observations since version 2 was trained (every 500)");
+        assert_eq!(reason.why, "volume: 500 new observations since version 2 was trained (after 500)");
+        let mut growing = facts.clone();
+        growing.triggers.volume = Some(Volume { observations: 500, growth: 0.75 });
+        growing.triggers.schedule = None;
+        let decided_by_growth = |unseen| {
+            let progress = Progress { unseen, seen: 800, trained: Some(VersionId(2)), since_training_seconds: 0.0 };
+            decide(&growing, &progress)
+        };
+        assert_eq!(decided_by_growth(599), None, "the log grows by three quarters of 800");
+        assert!(decided_by_growth(600).unwrap().why.contains("(after 600)"));
         let reason = decided(1, 61.0).unwrap();
         assert_eq!(reason.trigger, "schedule");
         assert!(reason.why.contains("61 seconds") && reason.why.contains("every 60"), "{}", reason.why);
@@ -201,7 +212,7 @@ mod tests {
         let rise = Rise { before: 4000, mean_before: 0.36, after: 150, mean_after: 1.0, statistic: 101.0 };
         let mut facts = facts(Triggers::default());
         (facts.rise, facts.recent) = (Some(rise), squared(5.0, 1000));
-        let progress = Progress { unseen: 1_000_000, trained: None, since_training_seconds: 1e9 };
+        let progress = Progress { unseen: 1_000_000, seen: 0, trained: None, since_training_seconds: 1e9 };
         assert_eq!(decide(&facts, &progress), None, "everything is off by default");
         facts.triggers.threshold = Some(Threshold::default());
         facts.triggers.drift = Some(DriftSettings::default());

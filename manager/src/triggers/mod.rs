@@ -1,6 +1,6 @@
 //! Triggers: automatic retraining, and the reasons reported for it.
 //!
-//! Every trigger is off until it is configured ([`crate::settings::Triggers`]). At most one job
+//! Triggers belong to a model ([`crate::settings::Triggers`]). At most one job
 //! runs per model; after a job has ended, successfully or not, all triggers wait for the cool-down.
 //! Their input comes from [`crate::monitoring`]; the decision is pure (`decide.rs`).
 
@@ -77,6 +77,7 @@ impl AutomaticRetraining {
             let newest = versions.into_iter().find_map(|version| Some((version.version, version.watermark?)));
             let seen = newest.as_ref().map_or(0, |(_, watermark)| watermark.records());
             progress.unseen = self.storage.log().watermark(&record.config.stream).records().saturating_sub(seen);
+            progress.seen = seen;
             progress.trained = newest.map(|(version, _)| version);
         }
         Ok(progress)

@@ -2,7 +2,7 @@
 
 use celeris_model::{FeatureOrigin, ItemId, ModelName};
 use celeris_retrieval::Filter;
-use celeris_retrieval::catalog::{Page, Search};
+use celeris_retrieval::catalog::{AttributeSummary, Page, Search};
 use celeris_storage::ItemRecord;
 use serde_json::{Map, Value};
 
@@ -90,6 +90,15 @@ impl ItemCatalog {
             items.push(listed(&version, item, record));
         }
         Ok(FoundItems { items, total: found.total })
+    }
+
+    /// The attributes that filters can name, in the order of their names, each with up to
+    /// `values_max` of its most frequent values.
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn attributes(&self, model: &ModelName, values_max: usize) -> Result<Vec<AttributeSummary>, PredictorError> {
+        Ok(self.models.on_stream_of(model)?.catalog.attributes(values_max))
     }
 
     /// An item's view; `None` if it is unknown or deleted.

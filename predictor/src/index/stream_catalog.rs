@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use celeris_model::{ItemId, StreamName, Timestamp};
-use celeris_retrieval::catalog::{AttributeError, CatalogSize, Found, Page, Search};
+use celeris_retrieval::catalog::{
+    AttributeError, AttributeSummary, CatalogSize, Found, Page, Search, UnknownAttribute,
+};
 use celeris_retrieval::{CandidateSet, Catalog, Filter, Row};
 use parking_lot::RwLock;
 use serde_json::{Map, Value};
@@ -94,6 +96,22 @@ impl StreamCatalog {
     pub(crate) fn allowed(&self, filter: Option<&Filter>, now: Timestamp) -> CandidateSet {
         let compiled = self.catalog.read().compile(filter, now);
         compiled.allowed()
+    }
+
+    /// The items that match the filter, available or not.
+    pub(crate) fn matching(&self, filter: Option<&Filter>) -> CandidateSet {
+        let compiled = self.catalog.read().compile_always(filter);
+        compiled.allowed()
+    }
+
+    /// Those of these attributes that no item has.
+    pub(crate) fn unknown_attributes(&self, names: &BTreeSet<&str>) -> Vec<UnknownAttribute> {
+        self.catalog.read().unknown_attributes(names)
+    }
+
+    /// The attributes of the items.
+    pub(crate) fn attributes(&self, values_max: usize) -> Vec<AttributeSummary> {
+        self.catalog.read().attributes(values_max)
     }
 
     /// Searches ids and texts.

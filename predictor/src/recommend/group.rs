@@ -119,7 +119,7 @@ impl Recommender {
         let shown = best.iter().map(|scored| scored.row).zip(slots.iter().map(|slot| &slot.scored.item));
         let is_more = slots.len() == request.k && allowed.count() > request.k;
         let next = is_more.then(|| request.page.clone().unwrap_or_default().after(shown)).flatten();
-        Ok(Recommendation { ranking: group.ranking(slots), next })
+        Ok(self.recommendation(context, allowed, recommending, (group.ranking(slots), next)))
     }
 
     /// The best `wanted` rows by the group's score, best first.

@@ -12,6 +12,7 @@ mod candidates;
 mod diversity;
 mod group;
 mod page;
+mod reason;
 mod request;
 mod sample;
 mod seen;
@@ -29,7 +30,7 @@ use crate::accepted_times::AcceptedTimes;
 use crate::error::PredictorError;
 use crate::features::FeatureStore;
 use crate::models::Models;
-use crate::ranking::{Arrangement, DecisionLog, Draw, RankedSlots, RankingInput, ResolvedItems, Scorer, Seed};
+use crate::ranking::{Arrangement, DecisionLog, Draw, RankedSlots, Ranking, RankingInput, ResolvedItems, Scorer, Seed};
 use crate::selection::{SelectedBy, Selection};
 use crate::selections::{Selections, Turn};
 use crate::users::{RequestContext, UserKey, UserSnapshot, UserStore};
@@ -37,11 +38,13 @@ use crate::users::{RequestContext, UserKey, UserSnapshot, UserStore};
 use boosts::Boosts;
 use candidates::{Search, Shortlist};
 use diversity::{Relevant, marginal_relevance};
+use reason::unknown_attributes;
 pub(crate) use seen::SeenCache;
 
 pub use anonymous::PAST_MAX;
 pub use group::GROUP_SIZES;
 pub use page::{Page, SHOWN_MAX};
+pub use reason::EmptyReason;
 pub use request::{
     Aggregate, Audience, BOOST_ABS_MAX, BOOSTS_MAX, Boost, EXCLUDED_MAX, PastItem, RECOMMENDED_MAX, RecommendRequest,
     Recommendation, SeenRule,
@@ -217,7 +220,20 @@ impl Recommender {
         let shown = rows.into_iter().zip(ranking.items.iter().map(|ranked| &ranked.scored.item));
         let is_more = ranking.items.len() == request.k && allowed.count() > request.k;
         let next = is_more.then(|| request.page.clone().unwrap_or_default().after(shown)).flatten();
-        Ok(Recommendation { ranking, next })
+        Ok(self.recommendation(context, allowed, &recommending, (ranking, next)))
+    }
+
+    /// A recommendation, with the reason if it is empty.
+    fn recommendation(
+        &self,
+        context: &RequestContext,
+        allowed: &CandidateSet,
+        recommending: &Recommending<'_>,
+        (ranking, next): (Ranking, Option<Page>),
+    ) -> Recommendation {
+        let empty = ranking.items.is_empty().then(|| self.why_empty(context, allowed, recommending));
+        let unknown_attributes = unknown_attributes(context, recommending);
+        Recommendation { ranking, next, empty, unknown_attributes }
     }
 
     fn boosts(&self, context: &RequestContext, recommending: &Recommending<'_>) -> Boosts {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use celeris_bandits::PolicySpec;
 use celeris_model::{ItemId, ModelName, Timestamp, UserEpoch, UserId};
 use celeris_retrieval::Filter;
+use celeris_retrieval::catalog::UnknownAttribute;
 
-use super::Page;
+use super::{EmptyReason, Page};
 use crate::error::PredictorError;
 use crate::ranking::Ranking;
 
@@ -114,6 +115,10 @@ pub struct Recommendation {
     pub ranking: Ranking,
     /// The next page; `None` if nothing is left, or more was shown than a page token can hold.
     pub next: Option<Page>,
+    /// Why there are no items; `None` if there are some.
+    pub empty: Option<EmptyReason>,
+    /// Attributes that the filter or a boost names and no item has.
+    pub unknown_attributes: Vec<UnknownAttribute>,
 }
 
 impl RecommendRequest {

@@ -62,6 +62,14 @@ impl Column {
         }
     }
 
+    /// Number, minimum and maximum of the numbers; `None` if there are none.
+    pub(super) fn extent(&self) -> Option<(usize, f64, f64)> {
+        let numbers = self.pieces.iter().flatten().flat_map(|piece| &piece.values).filter(|value| !value.is_nan());
+        let empty = (0, f64::INFINITY, f64::NEG_INFINITY);
+        let extent = numbers.fold(empty, |(count, low, high), value| (count + 1, low.min(*value), high.max(*value)));
+        (extent.0 > 0).then_some(extent)
+    }
+
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.pieces) + self.pieces.iter().flatten().count() * size_of::<Piece>()
     }

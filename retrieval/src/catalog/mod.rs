@@ -13,6 +13,7 @@ mod column;
 mod compiled_filter;
 mod postings;
 mod search;
+mod summary;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use serde_json::{Map, Value};
 pub use attributes::{ATTRIBUTES_MAX, AVAILABLE_FROM, AVAILABLE_UNTIL, AttributeError, FIELDS_MAX, TAGS_MAX};
 pub use compiled_filter::CompiledFilter;
 pub use search::{Found, Page, Search};
+pub use summary::{AttributeKind, AttributeSummary, AttributeValue, NumberRange, UnknownAttribute};
 
 use crate::Row;
 use crate::filter::Filter;

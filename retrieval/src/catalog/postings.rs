@@ -27,6 +27,14 @@ pub(super) enum Rows {
 }
 
 impl Rows {
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::One(_) => 1,
+            Self::Many(rows) => usize::try_from(rows.len()).unwrap_or(usize::MAX),
+        }
+    }
+
     fn insert(&mut self, row: Row) {
         match self {
             Self::None => *self = Self::One(row),
@@ -251,6 +259,17 @@ impl Postings {
 
     pub(super) fn numbers(&self, field: &str) -> Column {
         self.of(field).map(|field| field.numbers.clone()).unwrap_or_default()
+    }
+
+    /// The names of all attributes, in no particular order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(|name| &**name)
+    }
+
+    /// The rows of each of an attribute's strings, in no particular order.
+    pub(super) fn keywords_of(&self, field: &str) -> impl Iterator<Item = (&str, &Rows)> {
+        let keywords = self.of(field).into_iter().flat_map(|field| &field.keywords);
+        keywords.map(|(keyword, term)| (&**keyword, &self.terms[*term as usize].rows))
     }
 
     /// All strings with their rows, in no particular order.

@@ -17,6 +17,7 @@
 
 mod parse;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
@@ -113,6 +114,16 @@ impl Filter {
     /// [`FilterError`] for anything unknown, missing, of another type or beyond a limit.
     pub fn from_json(json: &serde_json::Value) -> Result<Self, FilterError> {
         parse::filter(json)
+    }
+
+    /// The names of the attributes that the filter refers to.
+    #[must_use]
+    pub fn fields(&self) -> BTreeSet<&str> {
+        match self {
+            Self::All(filters) | Self::Any(filters) => filters.iter().flat_map(Self::fields).collect(),
+            Self::Not(filter) => filter.fields(),
+            Self::In { field, .. } | Self::Range { field, .. } | Self::Exists { field } => [field.as_str()].into(),
+        }
     }
 }
 

@@ -248,7 +248,7 @@ fn the_volume_trigger_starts_a_job_and_the_cool_down_delays_the_next_one() {
     let configured = events(&films, "configured").remove(0);
     assert_eq!(configured["details"]["triggers"]["to"]["cool_down"], 3600.0, "{configured}");
     let first = eventually("the first job", || events(&films, "training_started").pop());
-    assert_eq!(first["why"], "volume: 1000 new observations and no version was trained yet (every 500)");
+    assert_eq!(first["why"], "volume: 1000 new observations and no version was trained yet (after 500)");
     assert_eq!(ended(&films, &job_of(&first))["state"], "succeeded");
 
     public.rate(&films, 600, &OLD_TITLES);
@@ -258,7 +258,7 @@ fn the_volume_trigger_starts_a_job_and_the_cool_down_delays_the_next_one() {
     assert_eq!(events(&films, "training_started").len(), 1, "the cool-down is an hour");
     let _changed = films.patch("", &json!({"triggers": {"schedule": null, "cool_down": 0}})).expect(200);
     let second = eventually("the second job", || events(&films, "training_started").into_iter().nth(1));
-    assert_eq!(second["why"], "volume: 610 new observations since version 2 was trained (every 500)");
+    assert_eq!(second["why"], "volume: 610 new observations since version 2 was trained (after 500)");
     assert_eq!(ended(&films, &job_of(&second))["state"], "succeeded");
 
     let _changed = films.patch("", &json!({"triggers": {"volume": null, "schedule": {"every": 1}}})).expect(200);

@@ -9,6 +9,7 @@ mod cold_items;
 mod connections;
 mod decisions;
 mod drift;
+mod empty_lists;
 mod engines;
 mod explaining;
 mod export;
