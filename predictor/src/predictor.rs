@@ -134,6 +134,7 @@ impl Predictor {
                 models: models.clone(),
                 users: users.clone(),
                 features: features.clone(),
+                catalog: catalog.clone(),
                 attribution: attribution.clone(),
                 losses,
                 accepted_times,

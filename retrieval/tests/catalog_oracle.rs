@@ -23,6 +23,7 @@ fn item(number: usize) -> ItemId {
 enum Step {
     Put(usize, Map<String, Value>),
     Delete(usize),
+    Observe(usize),
     /// A version with these items replaces the previous one.
     Serve(BTreeSet<usize>),
 }
@@ -73,6 +74,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..ITEMS, attributes()).prop_map(|(item, attributes)| Step::Put(item, attributes)),
         2 => (0..ITEMS).prop_map(Step::Delete),
+        2 => (0..ITEMS).prop_map(Step::Observe),
         1 => prop::collection::btree_set(0..ITEMS, 0..ITEMS).prop_map(Step::Serve),
     ]
 }
@@ -154,6 +156,7 @@ fn holds(filter: &Value, attributes: &Map<String, Value>) -> bool {
 struct Oracle {
     described: BTreeMap<usize, Map<String, Value>>,
     deleted: BTreeSet<usize>,
+    observed: BTreeSet<usize>,
     served: BTreeSet<usize>,
 }
 
@@ -168,13 +171,17 @@ impl Oracle {
                 self.described.remove(item);
                 self.deleted.insert(*item);
             }
+            Step::Observe(item) => {
+                self.observed.insert(*item);
+            }
             Step::Serve(items) => self.served = items.clone(),
         }
     }
 
     fn allowed(&self, filter: Option<&Value>) -> BTreeSet<usize> {
         let nothing = Map::new();
-        let all = self.described.keys().chain(&self.served).filter(|item| !self.deleted.contains(item));
+        let all =
+            self.described.keys().chain(&self.observed).chain(&self.served).filter(|item| !self.deleted.contains(item));
         all.filter(|item| {
             let attributes = self.described.get(item).unwrap_or(&nothing);
             let from = attributes.get("available_from").and_then(number);
@@ -218,7 +225,7 @@ impl Serving {
 
     fn refresh(&mut self, catalog: &Catalog, number: usize) {
         let Some(row) = catalog.row(&item(number)) else { return };
-        if catalog.is_described(row) && self.table.slot(row).is_none() {
+        if catalog.is_listed(row) && self.table.slot(row).is_none() {
             let (offset, features) = features(number, self.number);
             self.fresh.put(row, offset, &features);
         } else {
@@ -255,6 +262,10 @@ proptest! {
                 }
                 Step::Delete(n) => {
                     catalog.delete(&item(*n));
+                    serving.refresh(&catalog, *n);
+                }
+                Step::Observe(n) => {
+                    catalog.observe(&item(*n));
                     serving.refresh(&catalog, *n);
                 }
                 Step::Serve(items) => {

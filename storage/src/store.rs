@@ -226,6 +226,7 @@ impl Storage {
     pub fn delete_stream(&self, stream: &StreamName) -> Result<CommitPosition, StorageError> {
         let mut batch = self.database().batch();
         batch.delete_prefix(Column::Items, &keys::of_stream(stream));
+        batch.delete_prefix(Column::ObservedItems, &keys::of_stream(stream));
         self.inner.log.commit(batch)?;
         self.inner.log.delete_stream(stream)
     }

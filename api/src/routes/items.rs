@@ -51,15 +51,11 @@ pub struct Page {
 }
 
 impl Page {
-    /// The search criteria, if any.
-    fn search(&self) -> Result<Option<ItemSearch>, ApiError> {
-        if self.q.is_none() && self.filter.is_none() {
-            return Ok(None);
-        }
+    fn search(&self) -> Result<ItemSearch, ApiError> {
         if self.q.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
             return Err(ApiError::field("q", format!("at most {TEXT_BYTES_MAX} bytes")));
         }
-        Ok(Some(ItemSearch { text: self.q.clone(), filter: filter_of(self.filter.as_deref())? }))
+        Ok(ItemSearch { text: self.q.clone(), filter: filter_of(self.filter.as_deref())? })
     }
 }
 
@@ -80,10 +76,8 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(list, edit_stream)).routes(routes!(put, get, delete))
 }
 
-/// Lists items in the order of their ids.
-///
-/// Without `q` and `filter`, these are the items added by callers; with either, all matching items
-/// of the catalog, trained or added.
+/// Lists the items of the catalog in the order of their ids: described, observed or trained on,
+/// available or not; with `q` or `filter`, those that match.
 #[utoipa::path(get, path = "/v1/models/{model}/items", tag = "items", params(("model" = String, Path), Page),
     responses((status = 200, body = Items), (status = 404, body = Problem), (status = 422, body = Problem)))]
 async fn list(
@@ -95,13 +89,8 @@ async fn list(
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(ApiError::field("limit", format!("must be from 1 to {PAGE_MAX}, got {limit}")));
     }
-    let (listed, total) = match page.search()? {
-        Some(search) => {
-            let found = node.predictor.catalog().search_items(&model, &search, page.after.as_ref(), limit)?;
-            (found.items, Some(found.total))
-        }
-        None => (node.predictor.catalog().items(&model, page.after.as_ref(), limit)?, None),
-    };
+    let found = node.predictor.catalog().search_items(&model, &page.search()?, page.after.as_ref(), limit)?;
+    let (listed, total) = (found.items, found.total);
     let next = if listed.len() == limit { listed.last().map(|listed| listed.item.clone()) } else { None };
     let summary =
         |listed: ListedItem| ItemSummary { item: listed.item, attributes: listed.attributes, trained: listed.trained };

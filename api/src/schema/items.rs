@@ -104,7 +104,9 @@ pub struct Item {
 pub struct ItemSummary {
     #[schema(value_type = String)]
     pub item: ItemId,
+    /// Empty if the item was not described.
     pub attributes: Map<String, Value>,
+    /// Whether the active version was trained on it.
     pub trained: bool,
 }
 
@@ -115,9 +117,8 @@ pub struct Items {
     /// The value of `after` for the next page; null on the last page.
     #[schema(value_type = Option<String>)]
     pub next: Option<ItemId>,
-    /// With `q` or `filter`: the number of matching items on all pages.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub total: Option<usize>,
+    /// The number of items on all pages.
+    pub total: usize,
 }
 
 mirror_enum! {

@@ -69,7 +69,13 @@ fn observe(storage: &Storage, monitors: &Monitoring, records: Vec<Record>) {
         };
         let _placed = storage
             .log()
-            .append(Append { stream: stream.clone(), record, frozen: Vec::new(), ack: AckMode::Wait })
+            .append(Append {
+                stream: stream.clone(),
+                record,
+                frozen: Vec::new(),
+                notes_item: false,
+                ack: AckMode::Wait,
+            })
             .unwrap();
         monitors.add(&[event], Timestamp(1_700_000_000_000), Behind::Events);
     }

@@ -76,8 +76,13 @@ impl Node {
             predictions: Vec::new(),
             targets: Vec::new(),
         };
-        let append =
-            Append { stream: StreamName::new(stream).unwrap(), record, frozen: Vec::new(), ack: AckMode::Wait };
+        let append = Append {
+            stream: StreamName::new(stream).unwrap(),
+            record,
+            frozen: Vec::new(),
+            notes_item: false,
+            ack: AckMode::Wait,
+        };
         let Appended::New(placed) = self.storage.log().append(append).unwrap() else { panic!("the id is taken") };
         placed.durable().await.unwrap();
     }

@@ -52,23 +52,7 @@ pub struct ItemView {
 }
 
 impl ItemCatalog {
-    /// A page of the items described by callers, in the order of their ids, after `after`.
-    ///
-    /// # Errors
-    /// `UnknownModel` or `Storage`.
-    pub fn items(
-        &self,
-        model: &ModelName,
-        after: Option<&ItemId>,
-        limit: usize,
-    ) -> Result<Vec<ListedItem>, PredictorError> {
-        let served = self.models.on_stream_of(model)?;
-        let version = served.active.load_full();
-        let page = self.storage.items().list(&served.stream, after, limit)?;
-        Ok(page.into_iter().map(|(item, record)| listed(&version, item, Some(record))).collect())
-    }
-
-    /// A page of the catalog's items, described or trained on, that match `search`, in the order of
+    /// A page of the catalog's items, described, observed or trained on, that match `search`, in the order of
     /// their ids, after `after`. Includes items that are currently unavailable.
     ///
     /// # Errors
@@ -109,7 +93,8 @@ impl ItemCatalog {
         let served = self.models.get(model)?;
         let version = served.active.load_full();
         let resolved = self.features.resolve(&version, &served.stream, item)?;
-        if !resolved.known() || served.catalog.is_deleted(item) {
+        let is_known = resolved.known() || served.catalog.is_observed(item);
+        if !is_known || served.catalog.is_deleted(item) {
             return Ok(None);
         }
         Ok(Some(ItemView {

@@ -16,8 +16,8 @@ const ITEMS_AT_ONCE: usize = 16_384;
 
 type Read = (ItemId, Option<Map<String, Value>>);
 
-/// Reads all items of a stream, including deleted ones, so that no version's table restores a
-/// deleted item.
+/// Reads all items of a stream that were described or observed, including deleted ones, so that no
+/// version's table restores a deleted item.
 pub(super) fn load(storage: &Storage, stream: &StreamName) -> Result<StreamCatalog, PredictorError> {
     let started = Instant::now();
     let mut catalog = Catalog::new();
@@ -34,6 +34,9 @@ pub(super) fn load(storage: &Storage, stream: &StreamName) -> Result<StreamCatal
             }
         }
         Ok::<_, PredictorError>(())
+    })?;
+    storage.items().sweep_observed(stream, |item| {
+        catalog.observe(&item);
     })?;
     let seconds = started.elapsed().as_secs_f64();
     metrics::gauge!("celeris_catalog_load_seconds", "stream" => stream.to_string()).set(seconds);

@@ -2,7 +2,9 @@
 //! serving version.
 //!
 //! The catalog is loaded when the stream's first model is served, and updated within every request
-//! that changes an item: the change is visible when the request returns. A change is stored first
+//! that changes an item, or observes one for the first time: the change is visible when the request
+//! returns. An item's first observation notes the item in the same atomic write, so that the catalog
+//! is loaded without reading the log. A change is stored first
 //! and then applied to the catalog, both under the item's lock, so that memory and disk agree on
 //! the order of changes. The delta indexes of all versions that serve or are being prepared are
 //! updated in the same request; a version that is being prepared is registered for changes before
@@ -15,14 +17,14 @@ mod load;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use celeris_model::{ModelName, StreamName, VersionId};
+use celeris_model::{ItemId, ModelName, StreamName, VersionId};
 use celeris_retrieval::Row;
 use celeris_storage::Storage;
 use parking_lot::Mutex;
 
 use crate::error::PredictorError;
 use crate::features::FeatureStore;
-use crate::index::{CatalogView, Retrieval, RetrievalView, StreamCatalog};
+use crate::index::{CatalogView, ItemNews, Retrieval, RetrievalView, StreamCatalog};
 use crate::models::{Models, ServedModel};
 use crate::version::ServingVersion;
 
@@ -58,10 +60,19 @@ impl ItemCatalog {
     pub(crate) fn equip(&self, stream: &StreamName, version: &Arc<ServingVersion>) -> Result<(), PredictorError> {
         let catalog = self.stream(stream)?;
         version.equip(Retrieval::new(&version.theta, Arc::clone(&catalog)));
-        // From here on the version receives every change, so only items described before are
-        // missing.
+        // From here on the version receives every change, so only items described or observed before
+        // are missing.
         self.versions.lock().push(Arc::downgrade(version));
-        version.retrieval().fill(&catalog.described(), |item| self.features.read(version, stream, item))
+        version.retrieval().fill(&catalog.listed(), |item| self.features.read(version, stream, item))
+    }
+
+    /// Lets an item be found after its first observation, which is durable and notes it.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn list_observed(&self, catalog: &StreamCatalog, item: &ItemId) -> Result<(), PredictorError> {
+        let rows = catalog.take_in(&[ItemNews::Observed(item)]);
+        self.refresh(&catalog.stream, &rows)
     }
 
     /// Updates these rows in every version of the stream with the current features of their items.

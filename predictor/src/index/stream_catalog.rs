@@ -34,6 +34,7 @@ pub(crate) enum ItemNews<'a> {
     Described(&'a ItemId, &'a Map<String, Value>),
     /// Its features were given again; its attributes are unchanged.
     Given(&'a ItemId),
+    Observed(&'a ItemId),
     Deleted(&'a ItemId),
 }
 
@@ -64,8 +65,8 @@ impl StreamCatalog {
         rows.into_iter().map(|row| catalog.item(row).clone()).collect()
     }
 
-    /// Whether the item may be found: it is described or a serving version was trained on it, and
-    /// it is not deleted.
+    /// Whether the item may be found: it is described, was observed, or a serving version was trained
+    /// on it, and it is not deleted.
     pub(crate) fn is_alive(&self, item: &ItemId) -> bool {
         let catalog = self.catalog.read();
         catalog.row(item).is_some_and(|row| catalog.is_alive(row))
@@ -81,6 +82,12 @@ impl StreamCatalog {
     pub(crate) fn is_described(&self, item: &ItemId) -> bool {
         let catalog = self.catalog.read();
         catalog.row(item).is_some_and(|row| catalog.is_described(row))
+    }
+
+    /// Whether an observation of the item was noted.
+    pub(crate) fn is_observed(&self, item: &ItemId) -> bool {
+        let catalog = self.catalog.read();
+        catalog.row(item).is_some_and(|row| catalog.is_observed(row))
     }
 
     /// Rejects attributes that cannot be indexed; see [`Catalog::check`].
@@ -131,6 +138,7 @@ impl StreamCatalog {
             rows.extend(news.iter().map(|news| match news {
                 ItemNews::Described(item, attributes) => catalog.put(item, attributes),
                 ItemNews::Given(item) => catalog.add(item),
+                ItemNews::Observed(item) => catalog.observe(item),
                 ItemNews::Deleted(item) => {
                     catalog.delete(item);
                     catalog.add(item)
@@ -160,20 +168,20 @@ impl StreamCatalog {
         version.rows().chunks(ROWS_AT_ONCE).for_each(|rows| self.catalog.write().dismiss(rows));
     }
 
-    /// For each row, the item if it belongs in the version's delta index, that is, it is described
-    /// and not in the version's table; `None` otherwise.
+    /// For each row, the item if it belongs in the version's delta index, that is, it is described or
+    /// was observed, not deleted, and not in the version's table; `None` otherwise.
     pub(super) fn fresh_items(&self, retrieval: &Retrieval, rows: &[Row]) -> Vec<Option<ItemId>> {
         let catalog = self.catalog.read();
         let fresh = |row: &Row| {
-            let is_fresh = catalog.is_described(*row) && !retrieval.has_in_table(*row);
+            let is_fresh = catalog.is_listed(*row) && !retrieval.has_in_table(*row);
             is_fresh.then(|| catalog.item(*row).clone())
         };
         rows.iter().map(fresh).collect()
     }
 
-    /// The rows of the described items.
-    pub(crate) fn described(&self) -> Vec<Row> {
-        self.catalog.read().described().collect()
+    /// The rows of the items that may be found whatever tables contain them.
+    pub(crate) fn listed(&self) -> Vec<Row> {
+        self.catalog.read().listed().collect()
     }
 
     /// The current figures.

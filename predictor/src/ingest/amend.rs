@@ -169,6 +169,7 @@ impl Ingest {
                 stream: context.model.stream.clone(),
                 record: record(user_epoch),
                 frozen: Vec::new(),
+                notes_item: false,
                 ack: AckMode::Wait,
             };
             let placed = match self.storage.log().append(append)? {

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::accepted_times::AcceptedTimes;
 use crate::attribution::Attribution;
+use crate::catalog::ItemCatalog;
 use crate::error::PredictorError;
 use crate::features::FeatureStore;
 use crate::loss::LossEvent;
@@ -28,6 +29,7 @@ pub struct Ingest {
     pub(crate) models: Arc<Models>,
     pub(crate) users: Arc<UserStore>,
     pub(crate) features: Arc<FeatureStore>,
+    pub(crate) catalog: Arc<ItemCatalog>,
     pub(crate) attribution: Arc<Attribution>,
     pub(crate) losses: mpsc::Sender<LossEvent>,
     pub(crate) accepted_times: AcceptedTimes,

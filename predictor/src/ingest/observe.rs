@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{
-    DecisionFacts, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind, Sequence,
-    Timestamp, UserEpoch, UserId,
+    DecisionFacts, ItemId, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind,
+    Sequence, Timestamp, UserEpoch, UserId,
 };
 use celeris_storage::{AckMode, Append, Appended, Event, Existing, Placed};
 
@@ -14,6 +14,7 @@ use super::{Ingest, check_id};
 use crate::attribution::Target;
 use crate::error::PredictorError;
 use crate::exploration::RewardSource;
+use crate::index::StreamCatalog;
 use crate::loss::LossEvent;
 use crate::models::{ServedModel, ShadowSample};
 use crate::users::{Learner, RequestContext, Sources, UserEntry, UserState};
@@ -57,6 +58,8 @@ pub struct PendingObservation {
     joined: Option<Joined>,
     source: RewardSource,
     duplicate: bool,
+    /// The catalog, and the item if this is its first observation there.
+    unlisted: Option<Box<(Arc<StreamCatalog>, ItemId)>>,
 }
 
 /// The versions that learn from an observation, and the row of its item in each version's table.
@@ -195,7 +198,10 @@ impl Ingest {
         let record = record((observation, *label), user_epoch, facts.clone(), predictions.clone());
         let Record { weight, timestamp, .. } = record;
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
-        let append = Append { stream: stream.clone(), record, frozen, ack };
+        let catalog = &context.model.catalog;
+        let notes_item = !catalog.is_observed(&item);
+        let unlisted = notes_item.then(|| Box::new((Arc::clone(catalog), item.clone())));
+        let append = Append { stream: stream.clone(), record, frozen, notes_item, ack };
         let placed = match self.storage.log().append(append)? {
             Appended::New(placed) => placed,
             Appended::Existing(existing) => return repeated(addressed, observation, existing),
@@ -225,6 +231,7 @@ impl Ingest {
             joined,
             source: *source,
             duplicate: false,
+            unlisted,
         })
     }
 
@@ -240,6 +247,9 @@ impl Ingest {
                 return Err(error.into());
             }
         };
+        if let Some((catalog, item)) = pending.unlisted.as_deref() {
+            self.catalog.list_observed(catalog, item)?;
+        }
         let predicted = pending.predictions.iter().find(|prediction| prediction.model == pending.model_id);
         let predicted = predicted.map(|prediction| prediction.predicted);
         if !pending.duplicate {
@@ -331,5 +341,6 @@ fn repeated(
         joined: first.decision.map(|facts| facts.joined),
         source: RewardSource::Client,
         duplicate: true,
+        unlisted: None,
     })
 }

@@ -2,8 +2,8 @@
 //!
 //! An item gets a [`Row`] when it is added first and keeps it for life: a deletion leaves a hole,
 //! and an item that is added again gets its old row. It is *alive*, and may be returned, if it is
-//! not deleted and is either described or in the table of an active version. A deleted item stays
-//! deleted, whatever tables contain it, until it is described again.
+//! not deleted and is described, was observed, or is in the table of an active version. A deleted
+//! item stays deleted, whatever observes it or contains it, until it is described again.
 //!
 //! A catalog is plain data without a lock. A caller that shares one creates a [`CompiledFilter`]
 //! under its lock, which takes microseconds, and evaluates it outside.
@@ -37,6 +37,8 @@ use postings::Postings;
 struct RowStatus {
     /// Whether a caller has described the item.
     described: bool,
+    /// Whether an observation of the item was stored.
+    observed: bool,
     /// Whether a caller has deleted the item and not described it since.
     deleted: bool,
     /// Number of active versions that have the item in their table.
@@ -45,7 +47,12 @@ struct RowStatus {
 
 impl RowStatus {
     fn is_alive(self) -> bool {
-        !self.deleted && (self.described || self.tables > 0)
+        self.is_listed() || !self.deleted && self.tables > 0
+    }
+
+    /// Whether it is alive even if no version has it in its table.
+    fn is_listed(self) -> bool {
+        !self.deleted && (self.described || self.observed)
     }
 }
 
@@ -120,6 +127,13 @@ impl Catalog {
         row
     }
 
+    /// Notes that an observation of the item was stored. A deleted item stays deleted.
+    pub fn observe(&mut self, item: &ItemId) -> Row {
+        let row = self.add(item);
+        self.change(row, |status| RowStatus { observed: true, ..status });
+        row
+    }
+
     /// Deletes an item, even if it is unknown yet; returns whether it was alive.
     pub fn delete(&mut self, item: &ItemId) -> bool {
         let row = self.add(item);
@@ -191,10 +205,22 @@ impl Catalog {
         self.statuses.get(row as usize).is_some_and(|status| status.deleted)
     }
 
-    /// The rows of items that callers have described, ascending.
-    pub fn described(&self) -> impl Iterator<Item = Row> + '_ {
+    /// Whether an observation of the item of this row was noted.
+    #[must_use]
+    pub fn is_observed(&self, row: Row) -> bool {
+        self.statuses.get(row as usize).is_some_and(|status| status.observed)
+    }
+
+    /// Whether the item of this row is alive whatever tables contain it.
+    #[must_use]
+    pub fn is_listed(&self, row: Row) -> bool {
+        self.statuses.get(row as usize).is_some_and(|status| status.is_listed())
+    }
+
+    /// The rows of items that are alive whatever tables contain them, ascending.
+    pub fn listed(&self) -> impl Iterator<Item = Row> + '_ {
         let rows = (0..).zip(&self.statuses);
-        rows.filter(|(_, status)| status.described).map(|(row, _)| row)
+        rows.filter(|(_, status)| status.is_listed()).map(|(row, _)| row)
     }
 
     /// The rows that are alive, available at `now`, and match `filter`.

@@ -7,6 +7,7 @@ pub(crate) enum Column {
     History,
     ObservationIds,
     Items,
+    ObservedItems,
     ItemFeatures,
     Frozen,
     Registry,
@@ -25,6 +26,7 @@ impl Column {
         Self::History,
         Self::ObservationIds,
         Self::Items,
+        Self::ObservedItems,
         Self::ItemFeatures,
         Self::Frozen,
         Self::Registry,
@@ -39,6 +41,7 @@ impl Column {
             Self::History => "history",
             Self::ObservationIds => "observation_ids",
             Self::Items => "items",
+            Self::ObservedItems => "observed_items",
             Self::ItemFeatures => "item_features",
             Self::Frozen => "frozen",
             Self::Registry => "registry",
@@ -53,11 +56,14 @@ impl Column {
 
     /// Whether its values are sealed ([`crate::layout::envelope`]).
     pub(crate) fn is_sealed(self) -> bool {
-        !matches!(self, Self::History | Self::ObservationIds | Self::DecidedFor)
+        !matches!(self, Self::History | Self::ObservationIds | Self::ObservedItems | Self::DecidedFor)
     }
 
     /// Whether point look-ups of absent keys are frequent, so that a bloom filter pays off.
     pub(super) fn wants_filter(self) -> bool {
-        !matches!(self, Self::Log | Self::History | Self::Registry | Self::Checkpoints | Self::DecidedFor)
+        !matches!(
+            self,
+            Self::Log | Self::History | Self::ObservedItems | Self::Registry | Self::Checkpoints | Self::DecidedFor
+        )
     }
 }

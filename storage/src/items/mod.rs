@@ -51,7 +51,7 @@ impl SweptItem {
     /// `Corrupt`.
     pub fn read(&self) -> Result<(ItemId, Option<Map<String, Value>>), StorageError> {
         let record = decode(&self.key, &self.value)?;
-        Ok((item_of(&self.key)?, record.map(|record| record.attributes)))
+        Ok((item_of(Column::Items, &self.key)?, record.map(|record| record.attributes)))
     }
 }
 
@@ -127,6 +127,19 @@ impl Items<'_> {
         }
     }
 
+    /// Visits the items of a stream that observations have noted ([`crate::Append::notes_item`]), in
+    /// key order. They stay when all their observations are retracted or erased.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn sweep_observed(&self, stream: &StreamName, mut visit: impl FnMut(ItemId)) -> Result<(), StorageError> {
+        let range = KeyRange::prefix(keys::of_stream(stream));
+        self.database.scan(Column::ObservedItems, range, Access::Sweep, |key, _| {
+            visit(item_of(Column::ObservedItems, key)?);
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
     /// One item; `None` if it was never described, or was deleted.
     ///
     /// # Errors
@@ -159,7 +172,7 @@ impl Items<'_> {
         };
         self.database.scan(Column::Items, range, Access::Lookup, |key, value| {
             if let Some(record) = decode(key, value)? {
-                items.push((item_of(key)?, record));
+                items.push((item_of(Column::Items, key)?, record));
             }
             Ok(if items.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
@@ -204,10 +217,10 @@ fn decode(key: &[u8], value: &[u8]) -> Result<Option<ItemRecord>, StorageError> 
     Ok(Some(ItemRecord { attributes, revision }))
 }
 
-fn item_of(key: &[u8]) -> Result<ItemId, StorageError> {
+fn item_of(column: Column, key: &[u8]) -> Result<ItemId, StorageError> {
     let mut reader = KeyReader::new(key);
     let text = reader.text().and_then(|_stream| reader.text());
-    text.and_then(|text| ItemId::new(text).ok()).ok_or_else(|| corrupt(Column::Items, key, "its key names no item"))
+    text.and_then(|text| ItemId::new(text).ok()).ok_or_else(|| corrupt(column, key, "its key names no item"))
 }
 
 #[cfg(test)]

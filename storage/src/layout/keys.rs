@@ -16,6 +16,7 @@
 //! | `observation_ids` | stream, 16 bytes of a keyed [hash]         | partition byte, sequence as a varint      |
 //! | `items`           | stream, item                               | sealed revision (varint), attributes JSON |
 //! |                   |                                            | or sealed revision alone: it was deleted  |
+//! | `observed_items`  | stream, item                               | nothing: it was observed                  |
 //! | `item_features`   | model id, item                                | sealed revision, features                 |
 //! | `frozen`          | model id, version, item                    | sealed offset, features, origin           |
 //! | `registry`         | the parts of the [`crate::RegistryKey`]     | sealed JSON                               |

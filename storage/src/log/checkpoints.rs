@@ -183,7 +183,10 @@ mod tests {
             first_label: None,
             targets: Vec::new(),
         };
-        match storage.log().append(Append { stream: films(), record, frozen: Vec::new(), ack: AckMode::Wait }).unwrap()
+        match storage
+            .log()
+            .append(Append { stream: films(), record, frozen: Vec::new(), notes_item: false, ack: AckMode::Wait })
+            .unwrap()
         {
             Appended::New(placed) => placed,
             Appended::Existing(existing) => panic!("{existing:?} was there already"),

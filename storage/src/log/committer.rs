@@ -130,6 +130,9 @@ fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }
         for (key, value) in &prepared.frozen {
             batch.put(Column::Frozen, key, value);
         }
+        if let Some(key) = &prepared.item {
+            batch.put(Column::ObservedItems, key, &[]);
+        }
         if let Some(amendment) = &prepared.amendment {
             put_amendment(batch, sequence, prepared, amendment);
         }

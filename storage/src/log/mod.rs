@@ -57,6 +57,8 @@ pub struct Append {
     /// Features to freeze in the same atomic batch. The caller guarantees that an item of a version
     /// is always frozen with the same features.
     pub frozen: Vec<FrozenFeatures>,
+    /// Whether the same atomic batch notes that the item was observed ([`crate::Items::sweep_observed`]).
+    pub notes_item: bool,
     /// Whether the caller waits for durability next.
     pub ack: AckMode,
 }
@@ -193,7 +195,7 @@ impl Log {
         let shared = &*self.shared;
         shared.progress.health()?;
         shared.space.check()?;
-        let Append { stream, mut record, frozen, ack } = append;
+        let Append { stream, mut record, frozen, notes_item, ack } = append;
         let partition = Partition::of(&record.user);
         let key = keys::history(&stream, &record.user, record.user_epoch);
         if record.kind != RecordKind::Observe {
@@ -201,14 +203,15 @@ impl Log {
             let amendment = amend::amend(&shared.database, &shared.hashes, &stream, &mut record)?.map(Box::new);
             let history = (record.kind != RecordKind::Erase).then_some(HistoryEntry { key: &key, event: &[] });
             let encoded = encode(&record, history)?;
-            let prepared = Prepared { stream, partition, encoded, id: None, frozen: Vec::new(), amendment };
+            let prepared = Prepared { stream, partition, encoded, id: None, frozen: Vec::new(), item: None, amendment };
             return shared.queue.push(prepared, None, ack).map(Appended::New);
         }
         let prepared = |id| -> Result<Prepared, StorageError> {
             let history = HistoryEntry { key: &key, event: &event::encode_event(&record) };
             let encoded = encode(&record, Some(history))?;
             let frozen = frozen.iter().map(features::encode_frozen).collect();
-            Ok(Prepared { stream: stream.clone(), partition, encoded, id, frozen, amendment: None })
+            let item = record.item.as_ref().filter(|_| notes_item).map(|item| keys::item(&stream, item));
+            Ok(Prepared { stream: stream.clone(), partition, encoded, id, frozen, item, amendment: None })
         };
         let Some(id) = &record.observation_id else {
             return shared.queue.push(prepared(None)?, None, ack).map(Appended::New);

@@ -25,6 +25,8 @@ pub(super) struct Prepared {
     pub(super) id: Option<IdHash>,
     /// Keys and values of `frozen` entries.
     pub(super) frozen: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Key of the `observed_items` entry to write.
+    pub(super) item: Option<Vec<u8>>,
     pub(super) amendment: Option<Box<Amendment>>,
 }
 
@@ -32,7 +34,8 @@ impl Prepared {
     fn bytes(&self) -> usize {
         let frozen: usize = self.frozen.iter().map(|(key, value)| key.len() + value.len()).sum();
         let id = self.id.map_or(0, |id| id.bytes().len());
-        self.encoded.bytes.len() + id + frozen + self.amendment.as_ref().map_or(0, |amendment| amendment.bytes())
+        let item = self.item.as_ref().map_or(0, Vec::len);
+        self.encoded.bytes.len() + id + frozen + item + self.amendment.as_ref().map_or(0, |amendment| amendment.bytes())
     }
 }
 

@@ -116,9 +116,12 @@ impl Place {
     /// The stream at the position, if keys of the column contain one.
     fn stream(&self) -> Option<StreamName> {
         match self.column {
-            Column::Log | Column::History | Column::ObservationIds | Column::Items | Column::Snapshots => {
-                StreamName::new(KeyReader::new(&self.from).text()?).ok()
-            }
+            Column::Log
+            | Column::History
+            | Column::ObservationIds
+            | Column::Items
+            | Column::ObservedItems
+            | Column::Snapshots => StreamName::new(KeyReader::new(&self.from).text()?).ok(),
             _ => None,
         }
     }

@@ -143,8 +143,13 @@ async fn observe(storage: &Storage, oracle: &mut Oracle, number: usize, who: &Us
         weight: if epoch.is_multiple_of(3) { 2.5 } else { 1.0 },
         ..observation(who, epoch)
     };
-    let append =
-        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), ack: AckMode::Wait };
+    let append = Append {
+        stream: stream(STREAMS[number]),
+        record: record.clone(),
+        frozen: Vec::new(),
+        notes_item: false,
+        ack: AckMode::Wait,
+    };
     let known = text.as_deref().map_or(Lookup::Unknown, |text| log.lookup(text));
     match (storage.log().append(append), known) {
         (Ok(Appended::Existing(existing)), Lookup::Found { partition, sequence, record: first }) => {
@@ -182,8 +187,13 @@ async fn amend(
     let target = Sequence(pick.index(usize::try_from(log.sequence(partition).0).unwrap()) as u64 + 1);
     let epoch = log.epoch(who) + 1;
     let record = Record { label: epoch as f32, ..amendment(kind, who, epoch, Some(target)) };
-    let append =
-        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), ack: AckMode::Wait };
+    let append = Append {
+        stream: stream(STREAMS[number]),
+        record: record.clone(),
+        frozen: Vec::new(),
+        notes_item: false,
+        ack: AckMode::Wait,
+    };
     let original = log.at(partition, target).map(|at| log.places[at].2.clone());
     match (storage.log().append(append), original) {
         (Ok(Appended::New(placed)), Some(Some(original))) => {
@@ -219,8 +229,13 @@ async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &User
     let log = oracle.streams.entry(number).or_default();
     let epoch = log.epoch(who) + 1;
     let record = amendment(RecordKind::Erase, who, epoch, None);
-    let append =
-        Append { stream: stream(STREAMS[number]), record: record.clone(), frozen: Vec::new(), ack: AckMode::Wait };
+    let append = Append {
+        stream: stream(STREAMS[number]),
+        record: record.clone(),
+        frozen: Vec::new(),
+        notes_item: false,
+        ack: AckMode::Wait,
+    };
     let Appended::New(placed) = storage.log().append(append).unwrap() else { panic!("an erasure has no id") };
     placed.durable().await.unwrap();
     let observe = |(.., record): &&Place| {

@@ -24,8 +24,13 @@ async fn a_repeated_id_returns_the_first_record_pending_or_committed() {
     assert_eq!(repeat.record, named("alice", 1, "o-1"));
     assert!(repeat.placed.ticket().is_durable());
     // Ids are unique within a stream only.
-    let elsewhere =
-        Append { stream: stream("books"), record: named("bob", 1, "o-1"), frozen: Vec::new(), ack: AckMode::Wait };
+    let elsewhere = Append {
+        stream: stream("books"),
+        record: named("bob", 1, "o-1"),
+        frozen: Vec::new(),
+        notes_item: false,
+        ack: AckMode::Wait,
+    };
     new(storage.log().append(elsewhere).unwrap()).durable().await.unwrap();
     drop(storage);
     let storage = open(dir.path());

@@ -328,3 +328,34 @@ fn an_unreadable_document_is_not_written_and_does_not_hide_others() {
     assert!(matches!(&listed[1].1, Err(StorageError::Document { key, .. }) if key == "figures/c"), "{listed:?}");
     assert_eq!(storage.registry().keys(&RegistryKey::new(["figures"]).unwrap()).unwrap(), [key("b"), key("c")]);
 }
+
+#[tokio::test]
+async fn observed_items_are_noted_where_asked_for_and_belong_to_the_stream() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    let noted = |of: &str, epoch, name: &str, notes_item| {
+        let mut append = append(observation(&user("u"), epoch));
+        append.record.item = Some(item(name));
+        Append { stream: stream(of), notes_item, ..append }
+    };
+    for append in [
+        noted("films", 1, "b", true),
+        noted("films", 2, "a", true),
+        noted("films", 3, "b", true),
+        noted("films", 4, "not asked for", false),
+        noted("filmss", 1, "other", true),
+    ] {
+        new(storage.log().append(append).unwrap()).durable().await.unwrap();
+    }
+    drop(storage);
+    let storage = open(dir.path());
+    let listed = |of: &str| {
+        let mut listed = Vec::new();
+        storage.items().sweep_observed(&stream(of), |item| listed.push(item)).unwrap();
+        listed
+    };
+    assert_eq!(listed("films"), ["a", "b"].map(item));
+    assert_eq!(listed("filmss"), [item("other")]);
+    storage.delete_stream(&stream("films")).unwrap();
+    assert_eq!((listed("films"), listed("filmss")), (vec![], vec![item("other")]));
+}

@@ -13,6 +13,7 @@ mod empty_lists;
 mod engines;
 mod explaining;
 mod export;
+mod first_events;
 mod forgetting;
 mod future_times;
 mod identities;
