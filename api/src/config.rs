@@ -324,8 +324,8 @@ pub struct Training {
     /// The folder from which version directories can be registered; without it, registration is
     /// disabled.
     pub import_dir: Option<PathBuf>,
-    /// Whether models that are created without `triggers` are retrained automatically: first at
-    /// 1000 observations, then by volume.
+    /// Whether models that are created without `triggers` are retrained automatically: offsets from
+    /// 10 observations on, the first training at 1000, then by volume.
     pub automatic: bool,
 }
 

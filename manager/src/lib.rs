@@ -52,7 +52,7 @@ pub use registry::{
     VersionStore, WarmRecord, erased_users, names_by_id,
 };
 pub use settings::{
-    DefaultReward, DriftSettings, Engine, GateConfig, GuardConfig, LowerLimits, ModelConfig, Schedule, Signal,
-    Threshold, TrainerLimits, TrainerSettings, Trainers, TrainingOptions, Triggers, Volume,
+    DefaultReward, DriftSettings, Engine, GateConfig, GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule,
+    Signal, Threshold, TrainerLimits, TrainerSettings, Trainers, TrainingOptions, Triggers, Volume,
 };
 pub use training::{Cause, Job, JobState, ReadingTraining, TrainFrom, TrainRequest, Training};

@@ -19,6 +19,7 @@ use crate::calibration::{Finished, finish};
 use crate::cold_map::{ColdMapInput, fit_cold_map};
 use crate::error::RetrainError;
 use crate::input::{InputFile, TrainingInput, read_held_out, read_input};
+use crate::popularity::{POPULARITY, train_popularity};
 use crate::progress::{Phase, Progress, Step};
 use crate::refresh::{Parent, refresh};
 use crate::settings::TrainSettings;
@@ -39,6 +40,8 @@ pub enum Algorithm {
         #[serde(default)]
         regularization: Option<f64>,
     },
+    /// Offsets of items and nothing else, see [`crate::train_popularity`].
+    Popularity,
     /// An external program: Spark, or any command.
     External(External),
 }
@@ -153,6 +156,7 @@ impl Job {
     fn settings(&self) -> TrainSettings {
         let (iterations_max, regularization) = match &self.algorithm {
             Algorithm::Als { iterations_max, regularization } => (*iterations_max, *regularization),
+            Algorithm::Popularity => (default_iterations(), None),
             Algorithm::External(external) => (default_iterations(), external.regularization),
         };
         let threads = self.threads.unwrap_or_else(spare_threads);
@@ -198,6 +202,10 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
             let (trained, warm) = train_from(&job, &settings, &input, start.zip(state), progress)?;
             let items = input.items.into_ids();
             (Finished { items, trained, figures: BTreeMap::new(), cold_map: None }, warm)
+        }
+        Algorithm::Popularity => {
+            let trained = train_popularity(&input.ratings, &settings, &input.pinned)?;
+            (Finished { items: input.items.into_ids(), trained, figures: BTreeMap::new(), cold_map: None }, None)
         }
         Algorithm::External(external) => (finish_external(&job, external, folder, input, progress)?, None),
     };
@@ -320,6 +328,7 @@ impl Start {
 fn algorithm_name(job: &Job) -> String {
     match &job.algorithm {
         Algorithm::Als { .. } => als_name(job.loss).to_owned(),
+        Algorithm::Popularity => POPULARITY.to_owned(),
         Algorithm::External(external) => format!("external: {}", external.engine),
     }
 }

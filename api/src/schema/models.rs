@@ -107,8 +107,9 @@ pub struct NewModel {
     /// target; 10 by default.
     #[schema(minimum = 1, maximum = 1000)]
     pub keep_versions: Option<u32>,
-    /// When the model is retrained automatically. By default `volume` with 1000 observations and a
-    /// growth of 0.5, if the node's configuration has `training.automatic`; `{}` for never.
+    /// When the model is retrained automatically. By default `popularity`, and `volume` with 1000
+    /// observations and a growth of 0.5, if the node's configuration has `training.automatic`; `{}`
+    /// for never.
     pub triggers: Option<Triggers>,
     /// The trainer and its settings; the built-in trainer by default.
     pub trainer: Option<Trainer>,

@@ -13,7 +13,9 @@ use serde_json::{Map, Value, json};
 
 use super::selections::{Objective, Scope};
 use super::settings::{DefaultReward, Gate, Guard, Loss, Metric, Trainer, TrainerLimits};
-use super::triggers::{DriftTrigger, ScheduleTrigger, Signal, ThresholdTrigger, Triggers, VolumeTrigger};
+use super::triggers::{
+    DriftTrigger, PopularityTrigger, ScheduleTrigger, Signal, ThresholdTrigger, Triggers, VolumeTrigger,
+};
 
 /// Deserializes `written`, in which no value is its default, and converts it to the domain and
 /// back. The schema of the wire type must have a property for each of its fields.
@@ -64,8 +66,11 @@ fn settings_pass_to_the_domain_and_back_whole() {
     assert_kept::<DriftTrigger, manager::DriftSettings>(&drift);
     assert_kept::<ScheduleTrigger, manager::Schedule>(&schedule);
     assert_kept::<VolumeTrigger, manager::Volume>(&volume);
+    let popularity = json!({"observations": 5, "growth": 0.25, "until": 200});
+    assert_kept::<PopularityTrigger, manager::Popularity>(&popularity);
     assert_kept::<Triggers, manager::Triggers>(&json!({
-        "threshold": threshold, "drift": drift, "schedule": schedule, "volume": volume, "cool_down": 90.0,
+        "threshold": threshold, "drift": drift, "schedule": schedule, "volume": volume, "popularity": popularity,
+        "cool_down": 90.0,
     }));
 }
 
@@ -97,6 +102,7 @@ fn settings_that_are_not_given_have_the_defaults_of_the_domain() {
     assert_same_defaults::<TrainerLimits, manager::LowerLimits>(&none);
     assert_same_defaults::<Triggers, manager::Triggers>(&none);
     assert_same_defaults::<ThresholdTrigger, manager::Threshold>(&none);
+    assert_same_defaults::<PopularityTrigger, manager::Popularity>(&none);
     assert_same_defaults::<DriftTrigger, manager::DriftSettings>(&none);
     assert_same_defaults::<DefaultReward, manager::DefaultReward>(&json!({"label": 0, "after_seconds": 1}));
 }

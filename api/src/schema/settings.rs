@@ -86,7 +86,7 @@ pub struct Guard {
 #[serde(default, deny_unknown_fields)]
 #[schema(example = json!({"engine": "als", "limits": {"seconds": 3600}}))]
 pub struct Trainer {
-    /// `als`, the built-in trainer, or the name of a trainer whose command line is in the node's
+    /// `als` or `popularity`, which are built in, or the name of a trainer whose command line is in the node's
     /// configuration.
     #[schema(value_type = String)]
     pub engine: Engine,

@@ -19,8 +19,10 @@ pub struct Triggers {
     pub schedule: Option<ScheduleTrigger>,
     /// Retrain after a number of observations.
     pub volume: Option<VolumeTrigger>,
-    /// Seconds for which all triggers are suspended after a training; at least 60 after a failed
-    /// one.
+    /// Fit offsets of items while the model was not trained otherwise.
+    pub popularity: Option<PopularityTrigger>,
+    /// Seconds for which the other triggers are suspended after a training; at least 60 after a
+    /// failed one.
     #[schema(minimum = 0, maximum = 31_622_400)]
     pub cool_down: f64,
 }
@@ -89,6 +91,27 @@ pub struct VolumeTrigger {
     pub growth: f64,
 }
 
+/// Fit offsets of items, by the trainer `popularity`, while the model was not trained otherwise:
+/// whenever the log has grown by `observations` records and by the share `growth`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PopularityTrigger {
+    #[schema(minimum = 1, maximum = 1_000_000_000_000_u64)]
+    pub observations: u64,
+    #[schema(minimum = 0, maximum = 100)]
+    pub growth: f64,
+    /// Number of records up to which offsets are fitted again; a longer log is read once.
+    #[schema(minimum = 1, maximum = 1_000_000_000_000_u64)]
+    pub until: u64,
+}
+
+impl Default for PopularityTrigger {
+    fn default() -> Self {
+        manager::Popularity::default().into()
+    }
+}
+
+same_fields!(PopularityTrigger = manager::Popularity { observations, growth, until });
 same_fields!(ThresholdTrigger = manager::Threshold { margin, window, on });
 same_fields!(DriftTrigger = DriftSettings { tolerance, threshold, warm_up });
 same_fields!(ScheduleTrigger = manager::Schedule { every });
@@ -96,12 +119,13 @@ same_fields!(VolumeTrigger = manager::Volume { observations, growth });
 
 impl From<manager::Triggers> for Triggers {
     fn from(triggers: manager::Triggers) -> Self {
-        let manager::Triggers { threshold, drift, schedule, volume, cool_down } = triggers;
+        let manager::Triggers { threshold, drift, schedule, volume, popularity, cool_down } = triggers;
         Self {
             threshold: threshold.map(Into::into),
             drift: drift.map(Into::into),
             schedule: schedule.map(Into::into),
             volume: volume.map(Into::into),
+            popularity: popularity.map(Into::into),
             cool_down,
         }
     }
@@ -109,12 +133,13 @@ impl From<manager::Triggers> for Triggers {
 
 impl From<Triggers> for manager::Triggers {
     fn from(triggers: Triggers) -> Self {
-        let Triggers { threshold, drift, schedule, volume, cool_down } = triggers;
+        let Triggers { threshold, drift, schedule, volume, popularity, cool_down } = triggers;
         Self {
             threshold: threshold.map(Into::into),
             drift: drift.map(Into::into),
             schedule: schedule.map(Into::into),
             volume: volume.map(Into::into),
+            popularity: popularity.map(Into::into),
             cool_down,
         }
     }
@@ -154,6 +179,9 @@ pub struct TriggersChange {
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<VolumeTrigger>)]
     volume: Option<Option<VolumeTrigger>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<PopularityTrigger>)]
+    popularity: Option<Option<PopularityTrigger>>,
     /// Seconds for which all triggers are suspended after a training.
     #[schema(minimum = 0, maximum = 31_622_400)]
     cool_down: Option<f64>,
@@ -161,11 +189,12 @@ pub struct TriggersChange {
 
 impl TriggersChange {
     pub fn apply(self, triggers: &mut manager::Triggers) {
-        let Self { threshold, drift, schedule, volume, cool_down } = self;
+        let Self { threshold, drift, schedule, volume, popularity, cool_down } = self;
         triggers.threshold = threshold.map_or(triggers.threshold, |set| set.map(Into::into));
         triggers.drift = drift.map_or(triggers.drift, |set| set.map(Into::into));
         triggers.schedule = schedule.map_or(triggers.schedule, |set| set.map(Into::into));
         triggers.volume = volume.map_or(triggers.volume, |set| set.map(Into::into));
+        triggers.popularity = popularity.map_or(triggers.popularity, |set| set.map(Into::into));
         triggers.cool_down = cool_down.unwrap_or(triggers.cool_down);
     }
 }

@@ -15,6 +15,9 @@ use crate::directories::remove_dir;
 use crate::error::ManagerError;
 use crate::settings::ModelConfig;
 
+/// The algorithm of the first version of a model.
+pub(crate) const UNTRAINED: &str = "untrained";
+
 /// Folder of a model's versions: the name is for readability, the id makes it unique.
 pub(crate) fn versions_dir(storage: &Storage, (model, id): (&ModelName, ModelId)) -> PathBuf {
     storage.dir().join("versions").join(format!("{model}.{id}"))
@@ -65,7 +68,7 @@ pub(super) fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manife
         // the way to the label.
         prior: &Prior::isotropic(config.dim, 1.0, 1.0)?,
         label_range: None,
-        algorithm: "untrained".to_owned(),
+        algorithm: UNTRAINED.to_owned(),
         parent: None,
         watermark: serde_json::Value::Null,
         created: Timestamp::from(SystemTime::now()),

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ManagerError;
 
-/// Name of the built-in trainer, which is reserved.
-const BUILT_IN: &str = "als";
+/// Names of the built-in trainers, which are reserved.
+const ALS: &str = "als";
+const POPULARITY: &str = celeris_retrain::POPULARITY;
 
 /// Limits: trainers of a node, words of a command line, bytes of a word, bytes of a name.
 const TRAINERS_MAX: usize = 100;
@@ -34,6 +35,8 @@ pub enum Engine {
     /// The built-in alternating least squares, `als`.
     #[default]
     Als,
+    /// The built-in trainer of offsets alone, `popularity`.
+    Popularity,
     /// A trainer from the node's configuration.
     Named(TrainerName),
 }
@@ -46,9 +49,14 @@ impl Engine {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Als => BUILT_IN,
+            Self::Als => ALS,
+            Self::Popularity => POPULARITY,
             Self::Named(TrainerName(name)) => name,
         }
+    }
+
+    pub(crate) fn is_built_in(&self) -> bool {
+        !matches!(self, Self::Named(_))
     }
 }
 
@@ -62,8 +70,10 @@ impl TryFrom<String> for Engine {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        if name == BUILT_IN {
-            return Ok(Self::Als);
+        match name.as_str() {
+            ALS => return Ok(Self::Als),
+            POPULARITY => return Ok(Self::Popularity),
+            _ => {}
         }
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain) {
@@ -179,27 +189,27 @@ impl Trainers {
         for (name, words) in named {
             let wrong = |problem: String| format!("{name:?}: {problem}");
             let engine = Engine::try_from(name.clone()).map_err(wrong)?;
-            if engine == Engine::Als {
-                return Err(wrong("is the name of the built-in trainer; choose another".to_owned()));
+            if engine.is_built_in() {
+                return Err(wrong("is the name of a built-in trainer; choose another".to_owned()));
             }
             trainers.insert(engine, CommandLine::new(words.clone()).map_err(wrong)?);
         }
         Ok(Self(trainers))
     }
 
-    /// The command line of a trainer; `None` for the built-in one.
+    /// The command line of a trainer; `None` for a built-in one.
     ///
     /// # Errors
     /// `TrainerSetting` if the node has no trainer of that name.
     pub(crate) fn command_of(&self, engine: &Engine) -> Result<Option<&CommandLine>, ManagerError> {
-        if *engine == Engine::Als {
+        if engine.is_built_in() {
             return Ok(None);
         }
         let unknown = || {
-            let names: Vec<&str> = self.0.keys().map(Engine::name).collect();
-            let others = if names.is_empty() { String::new() } else { format!(" and {}", names.join(", ")) };
+            let names: Vec<&str> = [ALS, POPULARITY].into_iter().chain(self.0.keys().map(Engine::name)).collect();
+            let names = names.join(", ");
             let problem = format!(
-                "names the trainer {engine}, and this node has {BUILT_IN}{others}; name its command line in the section \
+                "names the trainer {engine}, and this node has {names}; name its command line in the section \
                  [training.trainers] of the node's configuration"
             );
             ManagerError::TrainerSetting { field: "engine", problem }

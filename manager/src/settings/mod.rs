@@ -15,4 +15,6 @@ pub use self::gate::GateConfig;
 pub use self::guard::GuardConfig;
 pub use self::model::{DIM_MAX, DIM_MIN, KEEP_VERSIONS_DEFAULT, KEEP_VERSIONS_MAX, ModelConfig};
 pub use self::trainer::{LowerLimits, TrainerLimits, TrainerSettings, TrainingOptions};
-pub use self::triggers::{DriftSettings, Schedule, Signal, Threshold, Triggers, Volume, WINDOW, WINDOW_MAX};
+pub use self::triggers::{
+    DriftSettings, Popularity, Schedule, Signal, Threshold, Triggers, Volume, WINDOW, WINDOW_MAX,
+};

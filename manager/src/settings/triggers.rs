@@ -26,6 +26,8 @@ pub struct Triggers {
     pub schedule: Option<Schedule>,
     /// Retrain after a number of observations.
     pub volume: Option<Volume>,
+    /// Fit offsets of items before the first training.
+    pub popularity: Option<Popularity>,
     /// Seconds between the end of a job and the next trigger; 600 by default, and at least 60 after
     /// a failed job.
     pub cool_down: f64,
@@ -33,7 +35,7 @@ pub struct Triggers {
 
 impl Default for Triggers {
     fn default() -> Self {
-        Self { threshold: None, drift: None, schedule: None, volume: None, cool_down: 600.0 }
+        Self { threshold: None, drift: None, schedule: None, volume: None, popularity: None, cool_down: 600.0 }
     }
 }
 
@@ -86,6 +88,38 @@ pub struct Volume {
     pub growth: f64,
 }
 
+/// Fit offsets of items (the trainer `popularity`) while a model was not trained otherwise: whenever
+/// the log has grown by `observations` records and by the share `growth`, up to `until` records.
+///
+/// The version of a first training is evaluated on records that the active one has not seen, so that
+/// `until` should leave some to the first training.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Popularity {
+    /// 10 by default.
+    pub observations: u64,
+    /// 0.1 by default: some thirty versions up to a thousand observations, each as cheap as reading
+    /// the log.
+    pub growth: f64,
+    /// 800 by default. A longer log is read once, if no offsets were fitted before.
+    pub until: u64,
+}
+
+impl Default for Popularity {
+    fn default() -> Self {
+        Self { observations: 10, growth: 0.1, until: 800 }
+    }
+}
+
+impl Popularity {
+    /// Whether offsets are due for a log of this many records, `fitted` of which were seen by the
+    /// last ones.
+    pub(crate) fn is_due(&self, records: u64, fitted: u64) -> bool {
+        let grown = Volume { observations: self.observations, growth: self.growth }.after(fitted);
+        records.saturating_sub(fitted) >= grown && (records <= self.until || fitted == 0)
+    }
+}
+
 impl Volume {
     /// Number of records that start a training after one on `trained` records.
     pub(crate) fn after(&self, trained: u64) -> u64 {
@@ -101,16 +135,21 @@ const GROWTH_MAX: f64 = 100.0;
 
 impl Triggers {
     /// The triggers of a model that is created without any, on a node that trains automatically:
-    /// the first training at 1000 observations, the next ones whenever the log has grown by half,
-    /// and by 1000 observations at least.
+    /// offsets from 10 observations on, the first training at 1000, the next ones whenever the log has
+    /// grown by half, and by 1000 observations at least.
     #[must_use]
     pub fn of_new_models() -> Self {
-        Self { volume: Some(Volume { observations: 1000, growth: 0.5 }), ..Self::default() }
+        let volume = Some(Volume { observations: 1000, growth: 0.5 });
+        Self { volume, popularity: Some(Popularity::default()), ..Self::default() }
     }
 
     /// Whether any trigger is set.
     pub(crate) fn any(&self) -> bool {
-        self.threshold.is_some() || self.drift.is_some() || self.schedule.is_some() || self.volume.is_some()
+        self.threshold.is_some()
+            || self.drift.is_some()
+            || self.schedule.is_some()
+            || self.volume.is_some()
+            || self.popularity.is_some()
     }
 
     /// Length of the window of the recent loss.
@@ -153,6 +192,11 @@ impl Triggers {
         if let Some(Volume { observations, growth }) = self.volume {
             checks.push(("triggers.volume.observations", observations as f64, 1.0, 1e12, "from 1 to 1e12"));
             checks.push(("triggers.volume.growth", growth, 0.0, GROWTH_MAX, "from 0 to 100"));
+        }
+        if let Some(Popularity { observations, growth, until }) = self.popularity {
+            checks.push(("triggers.popularity.observations", observations as f64, 1.0, 1e12, "from 1 to 1e12"));
+            checks.push(("triggers.popularity.growth", growth, 0.0, GROWTH_MAX, "from 0 to 100"));
+            checks.push(("triggers.popularity.until", until as f64, 1.0, 1e12, "from 1 to 1e12"));
         }
         for (setting, received, least, most, range) in checks {
             // A NaN is in no range.
@@ -212,6 +256,25 @@ mod tests {
         assert_eq!(refused(volume(1, -0.5)), Some("triggers.volume.growth"));
         assert_eq!(refused(volume(1, f64::INFINITY)), Some("triggers.volume.growth"));
         assert_eq!(refused(Triggers::of_new_models()), None);
+    }
+
+    #[test]
+    fn offsets_are_fitted_ever_more_seldom_and_once_for_a_log_that_came_whole() {
+        let popularity = Popularity::default();
+        let mut fitted = 0;
+        let mut at = Vec::new();
+        for records in 0..5000 {
+            if popularity.is_due(records, fitted) {
+                fitted = records;
+                at.push(records);
+            }
+        }
+        assert_eq!(at[..3], [10, 20, 30]);
+        assert_eq!(at[9..12], [100, 110, 121]);
+        assert!(at.len() < 40 && at.iter().all(|records| *records <= 800), "{at:?}");
+        assert!(popularity.is_due(5000, 0) && !popularity.is_due(6000, 5000));
+        let refused = Triggers { popularity: Some(Popularity { until: 0, ..popularity }), ..Triggers::default() };
+        assert!(matches!(refused.check(), Err(ManagerError::Setting { setting: "triggers.popularity.until", .. })));
     }
 
     #[test]

@@ -120,8 +120,10 @@ impl Training {
         let config = &record.config;
         let trained = self.uses.registry.version(&config.name, record.active)?.trained_up_to();
         let mut holdout = None;
+        // A few offsets are not evaluated: the next ones would be as good or bad.
+        let share = if plan.engine == Engine::Popularity { 0.0 } else { config.gate.holdout_share };
         let reading = self.readings.begin((id, attempt), (&config.name, &config.stream), |log| {
-            holdout.insert(Holdout::of(log, config.gate.holdout_share, &trained)).to.clone()
+            holdout.insert(Holdout::of(log, share, &trained)).to.clone()
         });
         let holdout = holdout.expect("the log is asked for once");
         let progress = |share| {
@@ -202,18 +204,18 @@ fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles
         dim: record.config.dim,
         seed: TRAIN_SEED,
         threads: None,
-        algorithm: Algorithm::default(),
+        algorithm: if *engine == Engine::Popularity { Algorithm::Popularity } else { Algorithm::default() },
         loss: record.config.loss,
         observations: export.observations,
         pinned_items: export.pinned_items,
-        item_attributes: export.item_attributes,
+        item_attributes: export.item_attributes.filter(|_| *engine != Engine::Popularity),
         parent: Some(record.active),
         warm_start,
         watermark: serde_json::to_value(&export.watermark).expect("a watermark is an array of numbers"),
         limits: Some(job_limits(limits)),
         output: VERSION.into(),
     };
-    if *engine == Engine::Als {
+    if engine.is_built_in() {
         return Ok(JobFiles { engine: None, own: write_job(&own, dir, "job.json")?, holdout: export.holdout });
     }
     let settings = &record.config.trainer;

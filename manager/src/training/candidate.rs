@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use celeris_model::VersionId;
 use celeris_predictor::ServingVersion;
+use celeris_retrain::POPULARITY;
 use celeris_storage::faults;
 
 use super::attempt::Candidate;
@@ -61,7 +62,7 @@ impl Training {
                 Some(event)
             })
         })?;
-        if passed && config.gate.shadow_seconds > 0 {
+        if passed && config.gate.shadow_seconds > 0 && version.algorithm != POPULARITY {
             let progress = |share| self.jobs.progress(job, "shadow", share);
             passed = promotion.shadow(&record, &serving, &mut version, progress)?;
             if let Some(report) = &version.gate {

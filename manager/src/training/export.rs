@@ -50,7 +50,7 @@ struct Split {
 
 impl Split {
     fn of(engine: &Engine, records: u64) -> Self {
-        let splits = *engine != Engine::Als && records >= RECORDS_MIN;
+        let splits = !engine.is_built_in() && records >= RECORDS_MIN;
         Self { one_in: splits.then(|| HELD_OUT_ONE_IN.max(records.div_ceil(HELD_OUT_MAX))) }
     }
 

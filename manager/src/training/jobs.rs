@@ -200,10 +200,10 @@ impl Jobs {
         Some(job.clone())
     }
 
-    /// The model's most recently accepted job, if it is still kept.
-    pub(crate) fn latest(&self, model: ModelId) -> Option<Job> {
+    /// The model's most recently accepted job that counts, if it is still kept.
+    pub(crate) fn latest(&self, model: ModelId, counts: impl Fn(&Job) -> bool) -> Option<Job> {
         let known = self.known.lock();
-        known.values().filter(|job| job.model_id == model).max_by(|a, b| a.job.cmp(&b.job)).cloned()
+        known.values().filter(|job| job.model_id == model && counts(job)).max_by(|a, b| a.job.cmp(&b.job)).cloned()
     }
 
     /// # Errors

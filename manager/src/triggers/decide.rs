@@ -24,7 +24,7 @@ pub(crate) struct Progress {
 /// Reason for a retraining.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reason {
-    /// The trigger: `threshold`, `drift`, `volume` or `schedule`.
+    /// The trigger: `threshold`, `drift`, `volume`, `schedule` or `popularity`.
     pub(crate) trigger: &'static str,
     /// Text of the reason, beginning with the trigger.
     pub(crate) why: String,
@@ -91,6 +91,15 @@ fn volume(facts: &TriggerFacts, progress: &Progress) -> Option<Reason> {
         trained.map_or("and no version was trained yet".to_owned(), |it| format!("since version {it} was trained"));
     let why = format!("{unseen} new observations {since} (after {wanted})");
     Some(reason("volume", &why, [("new", unseen as f64)]))
+}
+
+/// Whether offsets are due, for a log of `records` records, `fitted` of which the last ones have seen.
+pub(super) fn popularity(facts: &TriggerFacts, records: u64, fitted: u64) -> Option<Reason> {
+    if !facts.triggers.popularity?.is_due(records, fitted) {
+        return None;
+    }
+    let why = format!("{} observations since offsets were fitted to {fitted}", records - fitted);
+    Some(reason("popularity", &why, [("new", (records - fitted) as f64)]))
 }
 
 fn schedule(facts: &TriggerFacts, progress: &Progress) -> Option<Reason> {

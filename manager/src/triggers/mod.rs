@@ -9,14 +9,15 @@ mod decide;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use celeris_model::{ModelName, Timestamp};
+use celeris_model::{ModelName, Timestamp, VersionId};
+use celeris_retrain::POPULARITY;
 use celeris_storage::Storage;
 
-use self::decide::{Progress, decide, rests, seconds_between};
+use self::decide::{Progress, Reason, decide, popularity, rests, seconds_between};
 use crate::error::ManagerError;
 use crate::monitoring::{Monitoring, TriggerFacts};
-use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry};
-use crate::settings::Triggers;
+use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry, UNTRAINED, VersionRecord};
+use crate::settings::Engine;
 use crate::training::{Cause, TrainRequest, Training};
 
 /// Starts the trainings of triggers that fire.
@@ -41,20 +42,14 @@ impl AutomaticRetraining {
     fn check(&self, model: &ModelName, facts: &TriggerFacts) -> Result<(), ManagerError> {
         let now = Timestamp::from(SystemTime::now());
         let record = self.registry.model(model)?;
-        let latest = self.training.jobs().latest(record.id);
-        if rests(latest.as_ref(), facts.triggers.cool_down, now) {
-            return Ok(());
-        }
-        let began = latest.map_or(facts.created, |job| job.created);
-        let progress = self.progress(&record, &facts.triggers, seconds_between(began, now))?;
-        let Some(reason) = decide(facts, &progress) else { return Ok(()) };
+        let Some((reason, request)) = self.due(&record, facts, now)? else { return Ok(()) };
         let mut event = Event::now(record.identity(), EventKind::Triggered, Actor::Trigger, reason.why)
             .with("trigger", reason.trigger);
         event.before = Some(facts.version);
         for (name, figure) in &reason.figures {
             event = event.with(name, *figure);
         }
-        match self.training.retrain(&record, TrainRequest::default(), Cause::Trigger(event)) {
+        match self.training.retrain(&record, request, Cause::Trigger(event)) {
             // Another job has started; the triggers are evaluated again after it.
             Err(ManagerError::JobRunning { .. }) => return Ok(()),
             other => other?,
@@ -64,22 +59,48 @@ impl AutomaticRetraining {
         Ok(())
     }
 
-    /// Reads the log only if a trigger needs the number of new records.
-    fn progress(
+    /// The training that is due, if any. The cool-down separates trainings of the model's own
+    /// trainer; offsets are fitted meanwhile.
+    fn due(
         &self,
         record: &ModelRecord,
-        triggers: &Triggers,
-        since_training_seconds: f64,
-    ) -> Result<Progress, ManagerError> {
-        let mut progress = Progress { since_training_seconds, ..Progress::default() };
-        if triggers.volume.is_some() || triggers.schedule.is_some() {
-            let versions = self.registry.versions(&record.config.name)?;
-            let newest = versions.into_iter().find_map(|version| Some((version.version, version.watermark?)));
-            let seen = newest.as_ref().map_or(0, |(_, watermark)| watermark.records());
-            progress.unseen = self.storage.log().watermark(&record.config.stream).records().saturating_sub(seen);
-            progress.seen = seen;
-            progress.trained = newest.map(|(version, _)| version);
+        facts: &TriggerFacts,
+        now: Timestamp,
+    ) -> Result<Option<(Reason, TrainRequest)>, ManagerError> {
+        let triggers = &facts.triggers;
+        let wants_records = triggers.volume.is_some() || triggers.schedule.is_some() || triggers.popularity.is_some();
+        // The log and the versions are read only if a trigger needs the number of new records.
+        let versions = if wants_records { self.registry.versions(&record.config.name)? } else { Vec::new() };
+        let records = self.storage.log().watermark(&record.config.stream).records();
+        let latest = self.training.jobs().latest(record.id, |job| job.engine != Engine::Popularity);
+        if !rests(latest.as_ref(), triggers.cool_down, now) {
+            let began = latest.map_or(facts.created, |job| job.created);
+            let progress = progress(&versions, records, seconds_between(began, now));
+            if let Some(reason) = decide(facts, &progress) {
+                return Ok(Some((reason, TrainRequest::default())));
+            }
         }
-        Ok(progress)
+        let active = versions.iter().find(|version| version.version == record.active);
+        let is_untrained = active.is_some_and(|active| [UNTRAINED, POPULARITY].contains(&active.algorithm.as_str()));
+        if !is_untrained || rests(self.training.jobs().latest(record.id, |_| true).as_ref(), 0.0, now) {
+            return Ok(None);
+        }
+        let fitted = seen(&versions, |version| version.algorithm == POPULARITY).map_or(0, |(_, records)| records);
+        let request = TrainRequest { engine: Some(Engine::Popularity), ..TrainRequest::default() };
+        Ok(popularity(facts, records, fitted).map(|reason| (reason, request)))
     }
+}
+
+/// The newest of the versions that count and were trained on the log, with the number of records up
+/// to the end of its training data.
+fn seen(versions: &[VersionRecord], counts: impl Fn(&VersionRecord) -> bool) -> Option<(VersionId, u64)> {
+    let trained = versions.iter().filter(|version| counts(version));
+    trained.filter_map(|version| Some((version.version, version.watermark.as_ref()?.records()))).next()
+}
+
+fn progress(versions: &[VersionRecord], records: u64, since_training_seconds: f64) -> Progress {
+    let newest = seen(versions, |version| version.algorithm != POPULARITY);
+    let seen = newest.map_or(0, |(_, seen)| seen);
+    let trained = newest.map(|(version, _)| version);
+    Progress { unseen: records.saturating_sub(seen), seen, trained, since_training_seconds }
 }

@@ -6,5 +6,6 @@ mod extremes;
 mod job;
 mod losses;
 mod movielens;
+mod popularity;
 mod refresh;
 mod training;

@@ -10,15 +10,15 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-struct MovieLens {
-    users: usize,
-    ratings: Vec<Rating>,
-    items: HashMap<String, u32>,
+pub struct MovieLens {
+    pub users: usize,
+    pub ratings: Vec<Rating>,
+    pub items: HashMap<String, u32>,
     genres: Vec<(u32, String)>,
 }
 
 /// The data; the test is skipped without it.
-fn movielens() -> Option<MovieLens> {
+pub fn movielens() -> Option<MovieLens> {
     let folder = unless_downloaded(Need::MovieLens, "ml-latest-small")?;
     let [ratings, movies] = ["ratings.csv", "movies.csv"].map(|name| fs::read_to_string(folder.join(name)).unwrap());
     let (mut users, mut items) = (HashMap::new(), HashMap::new());
