@@ -5,9 +5,11 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, R
 use axum::http::request::Parts;
 use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, UserId, VersionId};
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use crate::error::ApiError;
 use crate::media_types::MediaType;
+use crate::schema::ids::{Id, Name};
 
 /// A JSON body.
 pub struct Body<T>(pub T);
@@ -121,7 +123,9 @@ async fn path_texts<S: Send + Sync, T: DeserializeOwned + Send>(parts: &mut Part
 }
 
 /// The single text parameter of a path.
-pub struct InPath(pub String);
+#[derive(IntoParams)]
+#[into_params(names("job"), parameter_in = Path)]
+pub struct InPath(#[param(value_type = Id)] pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for InPath {
     type Rejection = ApiError;
@@ -132,7 +136,9 @@ impl<S: Send + Sync> FromRequestParts<S> for InPath {
 }
 
 /// The model name in a path.
-pub struct InModel(pub ModelName);
+#[derive(IntoParams)]
+#[into_params(names("model"), parameter_in = Path)]
+pub struct InModel(#[param(value_type = Name)] pub ModelName);
 
 impl<S: Send + Sync> FromRequestParts<S> for InModel {
     type Rejection = ApiError;
@@ -150,8 +156,14 @@ fn model_name(text: &str) -> Result<ModelName, ApiError> {
 }
 
 /// The model and item of a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub struct OfItem {
+    /// The name of the model.
+    #[param(value_type = Name)]
     pub model: ModelName,
+    /// The id of the item.
+    #[param(value_type = Id)]
     pub item: ItemId,
 }
 
@@ -165,8 +177,14 @@ impl<S: Send + Sync> FromRequestParts<S> for OfItem {
 }
 
 /// The model and user of a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub struct OfUser {
+    /// The name of the model.
+    #[param(value_type = Name)]
     pub model: ModelName,
+    /// The id of the user.
+    #[param(value_type = Id)]
     pub user: UserId,
 }
 
@@ -180,9 +198,17 @@ impl<S: Send + Sync> FromRequestParts<S> for OfUser {
 }
 
 /// The model, user and item of a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub struct Scored {
+    /// The name of the model.
+    #[param(value_type = Name)]
     pub model: ModelName,
+    /// The id of the user.
+    #[param(value_type = Id)]
     pub user: UserId,
+    /// The id of the item.
+    #[param(value_type = Id)]
     pub item: ItemId,
 }
 
@@ -196,8 +222,14 @@ impl<S: Send + Sync> FromRequestParts<S> for Scored {
 }
 
 /// The model and observation of a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub struct OfObservation {
+    /// The name of the model.
+    #[param(value_type = Name)]
     pub model: ModelName,
+    /// The id of the observation, given by the client or made by the node.
+    #[param(value_type = Id)]
     pub observation_id: ObservationId,
 }
 
@@ -211,8 +243,14 @@ impl<S: Send + Sync> FromRequestParts<S> for OfObservation {
 }
 
 /// The model and decision of a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub struct OfDecision {
+    /// The name of the model.
+    #[param(value_type = Name)]
     pub model: ModelName,
+    /// The id of the decision.
+    #[param(value_type = Id)]
     pub decision_id: DecisionId,
 }
 
@@ -226,8 +264,14 @@ impl<S: Send + Sync> FromRequestParts<S> for OfDecision {
 }
 
 /// The model and version of a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub struct OfVersion {
+    /// The name of the model.
+    #[param(value_type = Name)]
     pub model: ModelName,
+    /// The number of the version.
+    #[param(value_type = u64)]
     pub version: VersionId,
 }
 
@@ -248,9 +292,17 @@ fn version_number(model: &ModelName, text: &str) -> Result<VersionId, ApiError> 
 }
 
 /// The model and the two versions of a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub struct OfTwoVersions {
+    /// The name of the model.
+    #[param(value_type = Name)]
     pub model: ModelName,
+    /// The number of the version to compare with.
+    #[param(value_type = u64)]
     pub from: VersionId,
+    /// The number of the compared version.
+    #[param(value_type = u64)]
     pub to: VersionId,
 }
 

@@ -11,6 +11,7 @@ mod answer;
 mod compute_pool;
 pub mod config;
 mod connections;
+mod description;
 mod error;
 mod extract;
 mod hosts;

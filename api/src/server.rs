@@ -10,26 +10,18 @@ use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tower::util::option_layer;
 use tower::{Service, ServiceBuilder};
-use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
 use crate::config;
 use crate::connections::{self, Bounds, Connection};
+use crate::description;
 use crate::error::ApiError;
 use crate::middleware::limits::{self, Threads};
 use crate::middleware::metrics;
 use crate::middleware::origins::Origins;
 use crate::routes;
 use crate::state::Node;
-
-/// The OpenAPI description, to which every route adds itself.
-#[derive(OpenApi)]
-#[openapi(info(
-    title = "Celeris",
-    description = "Online-learning personalization: predictions with uncertainty that learn from every observation."
-))]
-struct Description;
 
 /// All routes of a node with their layers. Health checks are exempt from the checks of host and
 /// origin and from the connection limit.
@@ -61,7 +53,7 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(routes::evaluate_policy::router())
         .merge(routes::exploration::router())
         .layer(from_fn_with_state((node.clone(), Threads::Operating), limits::bound));
-    let (api, mut description) = OpenApiRouter::with_openapi(Description::openapi())
+    let (api, mut description) = OpenApiRouter::with_openapi(description::empty())
         .merge(direct)
         .merge(serving)
         .merge(operating)
@@ -70,6 +62,7 @@ fn router(node: Node, origins: Origins) -> Router {
     let (health, of_health) = routes::health::router().split_for_parts();
     description.merge(of_metrics);
     description.merge(of_health);
+    description::complete(&mut description);
     let cors = option_layer(origins.cors());
     Router::new()
         .merge(api)

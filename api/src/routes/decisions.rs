@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{OfDecision, Params};
 use crate::schema::decisions::{Candidates, DecisionReply, DecisionSlot, Outcome, Replay, SelectionOfArm, SlotAgain};
 use crate::state::Node;
@@ -19,6 +19,7 @@ use crate::state::Node;
 /// Query parameters of a decision.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct DecisionParams {
     /// Whether to replay the ranking, to explain why it showed its items.
     #[serde(default)]
@@ -26,7 +27,7 @@ pub struct DecisionParams {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(get))
+    OpenApiRouter::new().routes(routes!(get_decision))
 }
 
 fn candidates(recorded: &RecordedCandidates) -> Candidates {
@@ -120,9 +121,9 @@ fn describe(node: &Node, decision: &Decision, params: &DecisionParams) -> Result
 
 /// Returns a decision: its record, its outcomes and, on request, a replay of the ranking.
 #[utoipa::path(get, path = "/v1/models/{model}/decisions/{decision_id}", tag = "serving",
-    params(("model" = String, Path), ("decision_id" = String, Path), DecisionParams),
-    responses((status = 200, body = DecisionReply), (status = 404, body = Problem)))]
-async fn get(
+    params(OfDecision, DecisionParams),
+    responses((status = 200, body = DecisionReply)))]
+async fn get_decision(
     State(node): State<Node>,
     OfDecision { model, decision_id }: OfDecision,
     Params(params): Params<DecisionParams>,

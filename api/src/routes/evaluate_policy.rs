@@ -7,7 +7,7 @@ use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{Body, InModel};
 use crate::schema::policy_evaluation::{EvaluateBody, EvaluateReply, describe};
 use crate::state::Node;
@@ -26,9 +26,8 @@ pub fn router() -> OpenApiRouter<Node> {
 /// is refused with a reason. Only one evaluation runs at a time. It takes at most half of the
 /// request timeout and reports how many decisions it did not reach.
 #[utoipa::path(post, path = "/v1/models/{model}/evaluate-policy", tag = "quality", request_body = EvaluateBody,
-    params(("model" = String, Path)),
-    responses((status = 200, body = EvaluateReply), (status = 404, body = Problem), (status = 422, body = Problem),
-        (status = 503, body = Problem)))]
+    params(InModel),
+    responses((status = 200, body = EvaluateReply)))]
 async fn evaluate_policy(
     State(node): State<Node>,
     InModel(model): InModel,

@@ -7,7 +7,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{InModel, Params};
 use crate::schema::events::{Event, Events};
 use crate::state::Node;
@@ -21,6 +21,7 @@ const PAGE_EVENTS_MAX: usize = 1000;
 /// Paging parameters of a model's events.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Paging {
     /// Only events with a lower number; by default the newest events.
     before: Option<u64>,
@@ -29,13 +30,13 @@ pub struct Paging {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(list))
+    OpenApiRouter::new().routes(routes!(list_events))
 }
 
 /// Lists the events of a model, newest first. The newest 10,000 events of each model are kept.
-#[utoipa::path(get, path = "/v1/models/{model}/events", tag = "quality", params(("model" = String, Path), Paging),
-    responses((status = 200, body = Events), (status = 404, body = Problem), (status = 422, body = Problem)))]
-async fn list(
+#[utoipa::path(get, path = "/v1/models/{model}/events", tag = "quality", params(InModel, Paging),
+    responses((status = 200, body = Events)))]
+async fn list_events(
     State(node): State<Node>,
     InModel(model): InModel,
     Params(Paging { before, limit }): Params<Paging>,

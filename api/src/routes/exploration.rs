@@ -11,8 +11,9 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::InModel;
+use crate::schema::ids::Name;
 use crate::schema::policies::Policy;
 use crate::state::Node;
 
@@ -46,7 +47,7 @@ pub struct Counts {
 /// The exploration of a model since the node started.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ExplorationReply {
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     model: ModelName,
     /// The policy of requests that name none.
     policy: Policy,
@@ -65,7 +66,7 @@ pub struct ExplorationReply {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(get))
+    OpenApiRouter::new().routes(routes!(get_exploration))
 }
 
 fn describe(from: Option<i64>, counts: &ExplorationCounts) -> Counts {
@@ -85,9 +86,12 @@ fn describe(from: Option<i64>, counts: &ExplorationCounts) -> Counts {
 }
 
 /// Returns how much a model explores and the rewards of its rankings, since the node started.
-#[utoipa::path(get, path = "/v1/models/{model}/exploration", tag = "quality", params(("model" = String, Path)),
-    responses((status = 200, body = ExplorationReply), (status = 404, body = Problem)))]
-async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<ExplorationReply>, ApiError> {
+#[utoipa::path(get, path = "/v1/models/{model}/exploration", tag = "quality", params(InModel),
+    responses((status = 200, body = ExplorationReply)))]
+async fn get_exploration(
+    State(node): State<Node>,
+    InModel(model): InModel,
+) -> Result<Json<ExplorationReply>, ApiError> {
     let config = node.manager.registry().model(&model)?.config;
     let view = node.predictor.models().exploration(&model)?;
     let joined = Joined::ALL.into_iter().map(|joined| (joined.name(), view.totals.joined(joined))).collect();

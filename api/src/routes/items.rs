@@ -12,11 +12,14 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{Body, InModel, OfItem, Params, parse};
 use crate::line_replies::{self, Replies};
 use crate::ndjson::{self, Line, Reading};
-use crate::schema::items::{Item, ItemBody, ItemChanged, ItemEdited, ItemLine, ItemSummary, Items, is_something};
+use crate::schema::ids::Id;
+use crate::schema::items::{
+    Item, ItemBody, ItemChanged, ItemEdited, ItemEditedLine, ItemLine, ItemSummary, Items, is_something,
+};
 use crate::state::Node;
 
 /// Maximum number of items per page.
@@ -37,11 +40,12 @@ const ANSWER_BYTES: usize = 64;
 /// Paging and search parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Page {
     /// Maximum number of items; 100 by default, at most 1000.
     limit: Option<usize>,
     /// The last item of the previous page.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<Id>)]
     after: Option<ItemId>,
     /// Only items with this text in their id or in a text attribute of at most 256 bytes; case is
     /// ignored.
@@ -73,14 +77,14 @@ pub fn filter_of(text: Option<&str>) -> Result<Option<Filter>, ApiError> {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(list, edit_stream)).routes(routes!(put, get, delete))
+    OpenApiRouter::new().routes(routes!(list_items, edit_items)).routes(routes!(put_item, get_item, delete_item))
 }
 
 /// Lists the items of the catalog in the order of their ids: described, observed or trained on,
 /// available or not; with `q` or `filter`, those that match.
-#[utoipa::path(get, path = "/v1/models/{model}/items", tag = "items", params(("model" = String, Path), Page),
-    responses((status = 200, body = Items), (status = 404, body = Problem), (status = 422, body = Problem)))]
-async fn list(
+#[utoipa::path(get, path = "/v1/models/{model}/items", tag = "items", params(InModel, Page),
+    responses((status = 200, body = Items)))]
+async fn list_items(
     State(node): State<Node>,
     InModel(model): InModel,
     Params(page): Params<Page>,
@@ -99,9 +103,9 @@ async fn list(
 
 /// Adds or updates an item. It can be recommended as soon as the request is answered.
 #[utoipa::path(put, path = "/v1/models/{model}/items/{item}", tag = "items", request_body = ItemBody,
-    params(("model" = String, Path), ("item" = String, Path)),
-    responses((status = 200, body = ItemChanged), (status = 404, body = Problem), (status = 422, body = Problem)))]
-async fn put(
+    params(OfItem),
+    responses((status = 200, body = ItemChanged)))]
+async fn put_item(
     State(node): State<Node>,
     OfItem { model, item }: OfItem,
     Body(body): Body<ItemBody>,
@@ -120,14 +124,9 @@ async fn put(
 /// is that of the first one, unless that takes longer than a second. A stream that sends nothing for longer than `limits.stream_idle_timeout` ends with such a reply; empty lines keep it
 /// open.
 #[utoipa::path(post, path = "/v1/models/{model}/items", tag = "items",
-    request_body(content = ItemLine, content_type = "application/x-ndjson"), params(("model" = String, Path)),
-    responses((status = 200, body = ItemEdited, content_type = "application/x-ndjson"),
-        (status = 404, body = Problem), (status = 415, body = Problem), (status = 503, body = Problem)))]
-async fn edit_stream(
-    State(node): State<Node>,
-    InModel(model): InModel,
-    request: Request,
-) -> Result<Response, ApiError> {
+    request_body(content = ItemLine, content_type = "application/x-ndjson"), params(InModel),
+    responses((status = 200, body = ItemEditedLine, content_type = "application/x-ndjson")))]
+async fn edit_items(State(node): State<Node>, InModel(model): InModel, request: Request) -> Result<Response, ApiError> {
     node.predictor.models().check_serves(&model)?;
     let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;
     let reading = Reading::new(&node.limits, BATCH_LINES, |line| parse::<ItemLine>(line)?.edit());
@@ -178,9 +177,9 @@ fn answer((edited, (item, _)): (Result<Edited, PredictorError>, (ItemId, ItemEdi
 
 /// Returns an item: its features, their source and its attributes.
 #[utoipa::path(get, path = "/v1/models/{model}/items/{item}", tag = "items",
-    params(("model" = String, Path), ("item" = String, Path)),
-    responses((status = 200, body = Item), (status = 404, body = Problem)))]
-async fn get(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result<Json<Item>, ApiError> {
+    params(OfItem),
+    responses((status = 200, body = Item)))]
+async fn get_item(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result<Json<Item>, ApiError> {
     let Some(view) = node.predictor.catalog().item(&model, &item)? else {
         return Err(ApiError::not_found(format!("model {model} knows no item {item}")));
     };
@@ -199,9 +198,9 @@ async fn get(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result
 ///
 /// It is not recommended again unless it is added again. Observations of it still count for users.
 #[utoipa::path(delete, path = "/v1/models/{model}/items/{item}", tag = "items",
-    params(("model" = String, Path), ("item" = String, Path)),
-    responses((status = 204), (status = 404, body = Problem)))]
-async fn delete(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result<StatusCode, ApiError> {
+    params(OfItem),
+    responses((status = 204, description = "The item is deleted")))]
+async fn delete_item(State(node): State<Node>, OfItem { model, item }: OfItem) -> Result<StatusCode, ApiError> {
     node.predictor.catalog().delete_item(&model, &item)?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -7,7 +7,7 @@ use celeris_manager::{Cause, TrainFrom, TrainRequest};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{Body, InModel, InPath};
 use crate::schema::jobs::{Accepted, Job, RetrainBody};
 use crate::state::Node;
@@ -16,7 +16,7 @@ use crate::state::Node;
 const WHY_BYTES_MAX: usize = 1_000;
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(retrain)).routes(routes!(get))
+    OpenApiRouter::new().routes(routes!(retrain)).routes(routes!(get_job))
 }
 
 /// Retrains a model on the whole log of its stream, in the background.
@@ -26,9 +26,8 @@ pub fn router() -> OpenApiRouter<Node> {
 /// users were erased whose observations that version's factors were trained on. A training that has
 /// read the observations of a user who is erased meanwhile starts again.
 #[utoipa::path(post, path = "/v1/models/{model}/retrain", tag = "versions", request_body = RetrainBody,
-    params(("model" = String, Path)),
-    responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem),
-        (status = 422, body = Problem)))]
+    params(InModel),
+    responses((status = 202, body = Accepted)))]
 async fn retrain(
     State(node): State<Node>,
     InModel(model): InModel,
@@ -46,8 +45,8 @@ async fn retrain(
 }
 
 /// Returns the progress of a job, or its result.
-#[utoipa::path(get, path = "/v1/jobs/{job}", tag = "versions", params(("job" = String, Path)),
-    responses((status = 200, body = Job), (status = 404, body = Problem)))]
-async fn get(State(node): State<Node>, InPath(job): InPath) -> Result<Json<Job>, ApiError> {
+#[utoipa::path(get, path = "/v1/jobs/{job}", tag = "versions", params(InPath),
+    responses((status = 200, body = Job)))]
+async fn get_job(State(node): State<Node>, InPath(job): InPath) -> Result<Json<Job>, ApiError> {
     Ok(Json(node.manager.training().jobs().get(&job)?.into()))
 }

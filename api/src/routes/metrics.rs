@@ -8,19 +8,19 @@ use celeris_storage::Verification;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::node::keep_series;
 use crate::routes::{catalog, exploration, quality};
 use crate::state::Node;
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(render_metrics))
+    OpenApiRouter::new().routes(routes!(get_metrics))
 }
 
 /// Returns the metrics in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "node",
-    responses((status = 200, body = String), (status = 503, body = Problem)))]
-async fn render_metrics(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
+    responses((status = 200, body = String, description = "The metrics, in the Prometheus text format")))]
+async fn get_metrics(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
     let busy = |_| ApiError::unavailable("too many requests for metrics are in progress; try again");
     let _permit = node.metrics_permits.try_acquire().map_err(busy)?;
     let rendered = node.clone();

@@ -7,7 +7,8 @@ use celeris_manager::{ModelConfig, ModelRecord, NameKind};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::description::Conflict;
+use crate::error::ApiError;
 use crate::extract::{Body, InModel, Text, parse};
 use crate::node::keep_series;
 use crate::routes::selections;
@@ -19,7 +20,11 @@ use crate::schema::selections::NewSelectionBody;
 use crate::state::Node;
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(get, change, delete))
+    OpenApiRouter::new().routes(routes!(list_models, create_model)).routes(routes!(
+        get_model,
+        change_model,
+        delete_model
+    ))
 }
 
 fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
@@ -61,7 +66,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
 
 /// Lists all models, then the selections, then models and selections that are out of service.
 #[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = Models)))]
-async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
+async fn list_models(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
     let mut models = Vec::new();
     for record in node.manager.registry().models()? {
         models.push(ModelOrSelection::Model(describe(&node, record)?.into()));
@@ -84,10 +89,13 @@ async fn list(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
 /// It serves at once: users of a new model start from the prior and learn from their first
 /// observation.
 #[utoipa::path(post, path = "/v1/models", tag = "models", request_body = NewModelOrSelection,
-    responses((status = 201, body = ModelOrSelection), (status = 409, body = Problem), (status = 422, body = Problem)))]
-async fn create(State(node): State<Node>, Text(body): Text) -> Result<(StatusCode, Json<ModelOrSelection>), ApiError> {
+    responses((status = 201, body = ModelOrSelection), (status = 409, response = Conflict)))]
+async fn create_model(
+    State(node): State<Node>,
+    Text(body): Text,
+) -> Result<(StatusCode, Json<ModelOrSelection>), ApiError> {
     let created = match parse::<OfKind>(&body)?.kind {
-        Kind::Model => ModelOrSelection::Model(create_model(&node, parse(&body)?)?.into()),
+        Kind::Model => ModelOrSelection::Model(new_model(&node, parse(&body)?)?.into()),
         Kind::Selection => {
             let new = parse::<NewSelectionBody>(&body)?.into();
             let record = node.manager.registry().create_selection(new)?;
@@ -97,7 +105,7 @@ async fn create(State(node): State<Node>, Text(body): Text) -> Result<(StatusCod
     Ok((StatusCode::CREATED, Json(created)))
 }
 
-fn create_model(node: &Node, new: NewModel) -> Result<Model, ApiError> {
+fn new_model(node: &Node, new: NewModel) -> Result<Model, ApiError> {
     let are_named = new.triggers.is_some();
     let mut config = ModelConfig::from(new);
     if !are_named {
@@ -107,9 +115,9 @@ fn create_model(node: &Node, new: NewModel) -> Result<Model, ApiError> {
 }
 
 /// Returns a model or selection.
-#[utoipa::path(get, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
-    responses((status = 200, body = ModelOrSelection), (status = 404, body = Problem)))]
-async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<ModelOrSelection>, ApiError> {
+#[utoipa::path(get, path = "/v1/models/{model}", tag = "models", params(InModel),
+    responses((status = 200, body = ModelOrSelection)))]
+async fn get_model(State(node): State<Node>, InModel(model): InModel) -> Result<Json<ModelOrSelection>, ApiError> {
     if let Some(record) = node.manager.registry().selection(&model)? {
         return Ok(Json(ModelOrSelection::Selection(selections::describe(&node, record).await?.into())));
     }
@@ -118,10 +126,10 @@ async fn get(State(node): State<Node>, InModel(model): InModel) -> Result<Json<M
 }
 
 /// Changes settings of a model. They take effect immediately.
-#[utoipa::path(patch, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
+#[utoipa::path(patch, path = "/v1/models/{model}", tag = "models", params(InModel),
     request_body = ModelChange,
-    responses((status = 200, body = Model), (status = 404, body = Problem), (status = 422, body = Problem)))]
-async fn change(
+    responses((status = 200, body = Model)))]
+async fn change_model(
     State(node): State<Node>,
     InModel(model): InModel,
     Body(change): Body<ModelChange>,
@@ -136,9 +144,9 @@ async fn change(
 
 /// Deletes a model with its versions, or a selection but not its arms. The observations of the
 /// stream stay in the log.
-#[utoipa::path(delete, path = "/v1/models/{model}", tag = "models", params(("model" = String, Path)),
-    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
-async fn delete(State(node): State<Node>, InModel(model): InModel) -> Result<StatusCode, ApiError> {
+#[utoipa::path(delete, path = "/v1/models/{model}", tag = "models", params(InModel),
+    responses((status = 204, description = "The model or selection is deleted")))]
+async fn delete_model(State(node): State<Node>, InModel(model): InModel) -> Result<StatusCode, ApiError> {
     if !node.manager.registry().delete_selection(&model)? {
         node.manager.delete(&model)?;
     }

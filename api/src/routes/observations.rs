@@ -9,8 +9,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::description::Gone;
+use crate::error::ApiError;
 use crate::extract::{Body, OfObservation};
+use crate::schema::ids::Id;
 use crate::state::Node;
 
 /// The correction of an observation.
@@ -25,20 +27,20 @@ pub struct CorrectBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AmendReply {
     /// The user of the observation.
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     user: UserId,
     /// The user's epoch: the count of the user's events, including this one.
     user_epoch: u64,
     /// The position of the event in its partition of the log.
     sequence: u64,
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     observation_id: ObservationId,
     /// Whether the observation already had this label, so that nothing changed.
     duplicate: bool,
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(correct, forget))
+    OpenApiRouter::new().routes(routes!(correct_observation, forget_observation))
 }
 
 fn reply(observation_id: ObservationId, amended: Amended) -> Json<AmendReply> {
@@ -51,10 +53,9 @@ fn reply(observation_id: ObservationId, amended: Amended) -> Json<AmendReply> {
 /// The user's weights become exactly what they would be had the observation had this label
 /// originally. Trained versions reflect the correction after the next training.
 #[utoipa::path(put, path = "/v1/models/{model}/observations/{observation_id}", tag = "serving",
-    request_body = CorrectBody, params(("model" = String, Path), ("observation_id" = String, Path)),
-    responses((status = 200, body = AmendReply), (status = 404, body = Problem), (status = 410, body = Problem),
-        (status = 422, body = Problem), (status = 503, body = Problem)))]
-async fn correct(
+    request_body = CorrectBody, params(OfObservation),
+    responses((status = 200, body = AmendReply), (status = 410, response = Gone)))]
+async fn correct_observation(
     State(node): State<Node>,
     OfObservation { model, observation_id }: OfObservation,
     Body(body): Body<CorrectBody>,
@@ -68,10 +69,9 @@ async fn correct(
 /// The user's weights become exactly what they would be without the observation. Its id cannot be
 /// used again.
 #[utoipa::path(delete, path = "/v1/models/{model}/observations/{observation_id}", tag = "serving",
-    params(("model" = String, Path), ("observation_id" = String, Path)),
-    responses((status = 200, body = AmendReply), (status = 404, body = Problem), (status = 410, body = Problem),
-        (status = 503, body = Problem)))]
-async fn forget(
+    params(OfObservation),
+    responses((status = 200, body = AmendReply), (status = 410, response = Gone)))]
+async fn forget_observation(
     State(node): State<Node>,
     OfObservation { model, observation_id }: OfObservation,
 ) -> Result<Json<AmendReply>, ApiError> {

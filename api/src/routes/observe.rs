@@ -10,12 +10,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::Answer;
-use crate::error::{ApiError, Problem};
+use crate::description::Gone;
+use crate::error::ApiError;
 use crate::extract::{Body, InModel, parse};
 use crate::ingest_pool::{Dispatched, OfStream};
 use crate::line_replies::{self, Replies};
 use crate::ndjson::{self, Line, Reading};
-use crate::schema::observations::{ObserveBody, ObserveReply};
+use crate::schema::observations::{ObserveBody, ObserveReply, ObservedLine};
 use crate::state::Node;
 
 /// Maximum lines of a batch: some hundred microseconds of work.
@@ -33,14 +34,13 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// Streams of observations, which threads of their own ingest.
 pub fn streams() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(observe_stream))
+    OpenApiRouter::new().routes(routes!(observe_lines))
 }
 
 /// Learns from one observation; responds once it is durable.
 #[utoipa::path(post, path = "/v1/models/{model}/observe", tag = "serving", request_body = ObserveBody,
-    params(("model" = String, Path)),
-    responses((status = 200, body = ObserveReply), (status = 404, body = Problem), (status = 409, body = Problem),
-        (status = 422, body = Problem), (status = 503, body = Problem)))]
+    params(InModel),
+    responses((status = 200, body = ObserveReply), (status = 410, response = Gone)))]
 pub async fn observe(
     State(node): State<Node>,
     InModel(model): InModel,
@@ -61,10 +61,9 @@ pub async fn observe(
 /// if lines of two users have the same `observation_id`, either of them may be the one that is
 /// rejected.
 #[utoipa::path(post, path = "/v1/models/{model}/observations", tag = "serving",
-    request_body(content = ObserveBody, content_type = "application/x-ndjson"), params(("model" = String, Path)),
-    responses((status = 200, body = ObserveReply, content_type = "application/x-ndjson"),
-        (status = 404, body = Problem), (status = 415, body = Problem), (status = 503, body = Problem)))]
-async fn observe_stream(
+    request_body(content = ObserveBody, content_type = "application/x-ndjson"), params(InModel),
+    responses((status = 200, body = ObservedLine, content_type = "application/x-ndjson")))]
+async fn observe_lines(
     State(node): State<Node>,
     InModel(model): InModel,
     request: Request,

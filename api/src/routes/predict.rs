@@ -6,7 +6,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::Answer;
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{Body, InModel};
 use crate::schema::predictions::{PredictBody, PredictReply, Score};
 use crate::schema::selections::Answered;
@@ -30,9 +30,8 @@ pub fn check_count(node: &Node, field: &str, count: usize) -> Result<(), ApiErro
 
 /// Predicts the score of one or several items for a user.
 #[utoipa::path(post, path = "/v1/models/{model}/predict", tag = "serving", request_body = PredictBody,
-    params(("model" = String, Path)),
-    responses((status = 200, body = PredictReply), (status = 404, body = Problem), (status = 409, body = Problem),
-        (status = 422, body = Problem)))]
+    params(InModel),
+    responses((status = 200, body = PredictReply)))]
 pub async fn predict(
     State(node): State<Node>,
     InModel(model): InModel,

@@ -11,31 +11,33 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{InModel, Params};
+use crate::schema::ids::Id;
 use crate::schema::quality::{Quality, describe};
 use crate::state::Node;
 
 /// Query parameters of a model's quality.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct QualityParams {
     /// A user whose own loss is included in the reply.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<Id>)]
     user: Option<UserId>,
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(get))
+    OpenApiRouter::new().routes(routes!(get_quality))
 }
 
 /// Returns the prediction quality of a model.
 ///
 /// Every observation is predicted before it is learnt. The reply has the loss overall, by user and
 /// on the validation pool, and whether it drifts.
-#[utoipa::path(get, path = "/v1/models/{model}/quality", tag = "quality", params(("model" = String, Path), QualityParams),
-    responses((status = 200, body = Quality), (status = 404, body = Problem), (status = 422, body = Problem)))]
-async fn get(
+#[utoipa::path(get, path = "/v1/models/{model}/quality", tag = "quality", params(InModel, QualityParams),
+    responses((status = 200, body = Quality)))]
+async fn get_quality(
     State(node): State<Node>,
     InModel(model): InModel,
     Params(QualityParams { user }): Params<QualityParams>,

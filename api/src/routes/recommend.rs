@@ -6,7 +6,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::Answer;
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{Body, InModel};
 use crate::schema::audience::AudienceFields;
 use crate::schema::rankings::{BoostBody, RecommendBody, RecommendReply};
@@ -18,9 +18,8 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// Recommends items from the whole catalog by a policy, and records a decision.
 #[utoipa::path(post, path = "/v1/models/{model}/recommend", tag = "serving", request_body = RecommendBody,
-    params(("model" = String, Path)),
-    responses((status = 200, body = RecommendReply), (status = 404, body = Problem), (status = 409, body = Problem),
-        (status = 422, body = Problem)))]
+    params(InModel),
+    responses((status = 200, body = RecommendReply)))]
 pub async fn recommend(
     State(node): State<Node>,
     InModel(model): InModel,

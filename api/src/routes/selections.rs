@@ -12,8 +12,9 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{InModel, Params};
+use crate::schema::ids::{Id, Name};
 use crate::schema::models::Kind;
 use crate::schema::selections::{Arm, Interval, Report, Selection, WeightsThen};
 use crate::state::Node;
@@ -54,17 +55,18 @@ pub async fn describe(node: &Node, record: SelectionRecord) -> Result<Selection,
 /// The user or segment whose state is reported.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct SelectionParams {
     /// The user, if the selection has a state for each user.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<Id>)]
     user: Option<UserId>,
     /// The segment, if the selection has a state for each segment.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<Name>)]
     segment: Option<ModelName>,
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(report))
+    OpenApiRouter::new().routes(routes!(get_selection))
 }
 
 fn arm(report: ArmReport) -> Arm {
@@ -78,9 +80,9 @@ fn arm(report: ArmReport) -> Arm {
 /// For each arm: its weight now and over time, its outcomes and mean loss; for an A/B split also
 /// differences with confidence intervals.
 #[utoipa::path(get, path = "/v1/models/{model}/selection", tag = "models",
-    params(("model" = String, Path), SelectionParams),
-    responses((status = 200, body = Report), (status = 404, body = Problem), (status = 422, body = Problem)))]
-async fn report(
+    params(InModel, SelectionParams),
+    responses((status = 200, body = Report)))]
+async fn get_selection(
     State(node): State<Node>,
     InModel(model): InModel,
     Params(SelectionParams { user, segment }): Params<SelectionParams>,

@@ -9,9 +9,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{OfItem, Params};
 use crate::routes::items::filter_of;
+use crate::schema::ids::Id;
 use crate::state::Node;
 
 /// Default number of items.
@@ -23,6 +24,7 @@ const K_MAX: usize = 1000;
 /// Query parameters of similar items.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct SimilarParams {
     /// Maximum number of items; 10 by default, at most 1,000.
     k: Option<usize>,
@@ -34,7 +36,7 @@ pub struct SimilarParams {
 /// A similar item.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Alike {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     item: ItemId,
     /// The cosine similarity of both items' features without the constant, from -1 to 1.
     similarity: f32,
@@ -43,7 +45,7 @@ pub struct Alike {
 /// Items similar to an item.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SimilarReply {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     item: ItemId,
     /// The version whose features were compared.
     version: u64,
@@ -53,15 +55,14 @@ pub struct SimilarReply {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(similar))
+    OpenApiRouter::new().routes(routes!(similar_items))
 }
 
 /// Returns the items of the whole catalog whose features are most similar to those of an item.
 #[utoipa::path(get, path = "/v1/models/{model}/items/{item}/similar", tag = "items",
-    params(("model" = String, Path), ("item" = String, Path), SimilarParams),
-    responses((status = 200, body = SimilarReply), (status = 404, body = Problem), (status = 409, body = Problem),
-        (status = 422, body = Problem)))]
-async fn similar(
+    params(OfItem, SimilarParams),
+    responses((status = 200, body = SimilarReply)))]
+async fn similar_items(
     State(node): State<Node>,
     OfItem { model, item }: OfItem,
     Params(params): Params<SimilarParams>,

@@ -6,7 +6,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::answer::Answer;
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{Body, InModel};
 use crate::routes::predict::check_count;
 use crate::schema::rankings::{TopkBody, TopkReply};
@@ -18,9 +18,8 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// Ranks given items for a user by a policy, and records a decision.
 #[utoipa::path(post, path = "/v1/models/{model}/topk", tag = "serving", request_body = TopkBody,
-    params(("model" = String, Path)),
-    responses((status = 200, body = TopkReply), (status = 404, body = Problem), (status = 409, body = Problem),
-        (status = 422, body = Problem)))]
+    params(InModel),
+    responses((status = 200, body = TopkReply)))]
 pub async fn topk(
     State(node): State<Node>,
     InModel(model): InModel,

@@ -11,8 +11,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{OfUser, Params};
+use crate::schema::ids::{Id, Name};
 use crate::state::Node;
 
 /// Default number of events.
@@ -24,6 +25,7 @@ const HISTORY_MAX: usize = 10_000;
 /// Query parameters of a user.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct UserParams {
     /// Maximum number of events of the history, newest first; 100 by default, at most 10,000.
     history: Option<usize>,
@@ -32,14 +34,14 @@ pub struct UserParams {
 /// One event of a user.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UserEvent {
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Id>)]
     item: Option<ItemId>,
     label: f32,
     weight: f32,
     /// In Unix milliseconds.
     timestamp: i64,
     /// The id given by the client or made by the server.
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     observation_id: ObservationId,
     user_epoch: u64,
     sequence: u64,
@@ -52,7 +54,7 @@ pub struct UserEvent {
 /// A user's state and history.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct User {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     user: UserId,
     /// The version under which the state is computed.
     version: u64,
@@ -72,7 +74,7 @@ pub struct User {
 /// The receipt of an erasure: what was removed, and what remains until when.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Receipt {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     user: UserId,
     /// The user's epoch including the erasure; it is kept so that no epoch is used twice.
     user_epoch: u64,
@@ -105,9 +107,9 @@ const COPIES: &str =
 /// A training that has read observations of an erased user.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Training {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     job: JobId,
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     model: ModelName,
     /// When its copy of the observations is removed at the latest, in Unix milliseconds; if the
     /// node stops before, at its next start.
@@ -117,7 +119,7 @@ pub struct Training {
 /// A version that was trained on observations of an erased user.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct KnowingVersion {
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     model: ModelName,
     version: u64,
     /// Whether it serves.
@@ -137,7 +139,7 @@ impl From<ReadingTraining> for Training {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(get, erase))
+    OpenApiRouter::new().routes(routes!(get_user, erase_user))
 }
 
 fn event(model: ModelId, sequence: Sequence, record: Record) -> UserEvent {
@@ -158,9 +160,9 @@ fn event(model: ModelId, sequence: Sequence, record: Record) -> UserEvent {
 /// Returns a user's state and latest events. An unknown user has no events and the weights of the
 /// prior.
 #[utoipa::path(get, path = "/v1/models/{model}/users/{user}", tag = "users",
-    params(("model" = String, Path), ("user" = String, Path), UserParams),
-    responses((status = 200, body = User), (status = 404, body = Problem)))]
-async fn get(
+    params(OfUser, UserParams),
+    responses((status = 200, body = User)))]
+async fn get_user(
     State(node): State<Node>,
     OfUser { model, user }: OfUser,
     Params(params): Params<UserParams>,
@@ -188,9 +190,9 @@ async fn get(
 /// The receipt lists what still derives from the user's data, and until when. Later observations
 /// under the same id belong to a new user.
 #[utoipa::path(delete, path = "/v1/models/{model}/users/{user}", tag = "users",
-    params(("model" = String, Path), ("user" = String, Path)),
-    responses((status = 200, body = Receipt), (status = 404, body = Problem), (status = 503, body = Problem)))]
-async fn erase(State(node): State<Node>, OfUser { model, user }: OfUser) -> Result<Json<Receipt>, ApiError> {
+    params(OfUser),
+    responses((status = 200, body = Receipt)))]
+async fn erase_user(State(node): State<Node>, OfUser { model, user }: OfUser) -> Result<Json<Receipt>, ApiError> {
     // A task of its own, so that a client that disconnects does not interrupt the erasure. Erasures
     // rewrite the decisions of whole models, and leave threads to requests that serve.
     let erasing = node.clone();

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{Body, InModel, OfTwoVersions, OfVersion};
 use crate::schema::versions::{Activated, Diff, Rankings, Version, Versions};
 use crate::state::Node;
@@ -28,11 +28,11 @@ pub struct RegisterBody {
 
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new()
-        .routes(routes!(list, register))
-        .routes(routes!(activate))
+        .routes(routes!(list_versions, register_version))
+        .routes(routes!(activate_version))
         .routes(routes!(roll_back))
-        .routes(routes!(pin, unpin))
-        .routes(routes!(diff))
+        .routes(routes!(pin_version, unpin_version))
+        .routes(routes!(compare_versions))
 }
 
 /// The erasures recorded in the log of a stream.
@@ -79,9 +79,9 @@ fn activated(node: &Node, record: &ModelRecord) -> Result<Json<Activated>, ApiEr
 }
 
 /// Lists all versions of a model, newest first.
-#[utoipa::path(get, path = "/v1/models/{model}/versions", tag = "versions", params(("model" = String, Path)),
-    responses((status = 200, body = Versions), (status = 404, body = Problem)))]
-async fn list(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Versions>, ApiError> {
+#[utoipa::path(get, path = "/v1/models/{model}/versions", tag = "versions", params(InModel),
+    responses((status = 200, body = Versions)))]
+async fn list_versions(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Versions>, ApiError> {
     let record = node.manager.registry().model(&model)?;
     let erasures = erasures(&node, &record.config.stream)?;
     let versions = node.manager.registry().versions(&model)?;
@@ -93,10 +93,10 @@ async fn list(State(node): State<Node>, InModel(model): InModel) -> Result<Json<
 ///
 /// The directory is validated and copied. The active version does not change until another one is
 /// activated.
-#[utoipa::path(post, path = "/v1/models/{model}/versions", tag = "versions", params(("model" = String, Path)),
+#[utoipa::path(post, path = "/v1/models/{model}/versions", tag = "versions", params(InModel),
     request_body = RegisterBody,
-    responses((status = 201, body = Version), (status = 404, body = Problem), (status = 422, body = Problem)))]
-async fn register(
+    responses((status = 201, body = Version)))]
+async fn register_version(
     State(node): State<Node>,
     InModel(model): InModel,
     Body(body): Body<RegisterBody>,
@@ -112,9 +112,9 @@ async fn register(
 /// It serves once the states of recently used users are recomputed under it, within about twenty
 /// seconds. Users keep everything that they have taught since.
 #[utoipa::path(post, path = "/v1/models/{model}/versions/{version}/activate", tag = "versions",
-    params(("model" = String, Path), ("version" = u64, Path)),
-    responses((status = 200, body = Activated), (status = 404, body = Problem)))]
-async fn activate(
+    params(OfVersion),
+    responses((status = 200, body = Activated)))]
+async fn activate_version(
     State(node): State<Node>,
     OfVersion { model, version }: OfVersion,
 ) -> Result<Json<Activated>, ApiError> {
@@ -123,8 +123,8 @@ async fn activate(
 }
 
 /// Rolls back to the previously active version.
-#[utoipa::path(post, path = "/v1/models/{model}/rollback", tag = "versions", params(("model" = String, Path)),
-    responses((status = 200, body = Activated), (status = 404, body = Problem), (status = 409, body = Problem)))]
+#[utoipa::path(post, path = "/v1/models/{model}/rollback", tag = "versions", params(InModel),
+    responses((status = 200, body = Activated)))]
 async fn roll_back(State(node): State<Node>, InModel(model): InModel) -> Result<Json<Activated>, ApiError> {
     let record = node.manager.promotion().roll_back(&model)?;
     activated(&node, &record)
@@ -137,27 +137,33 @@ fn described(node: &Node, model: &ModelName, version: VersionRecord) -> Result<V
 
 /// Pins a version, so that it is not pruned.
 #[utoipa::path(post, path = "/v1/models/{model}/versions/{version}/pin", tag = "versions",
-    params(("model" = String, Path), ("version" = u64, Path)),
-    responses((status = 200, body = Version), (status = 404, body = Problem)))]
-async fn pin(State(node): State<Node>, OfVersion { model, version }: OfVersion) -> Result<Json<Version>, ApiError> {
+    params(OfVersion),
+    responses((status = 200, body = Version)))]
+async fn pin_version(
+    State(node): State<Node>,
+    OfVersion { model, version }: OfVersion,
+) -> Result<Json<Version>, ApiError> {
     let version = node.manager.versions().pin(&model, version)?;
     Ok(Json(described(&node, &model, version)?))
 }
 
 /// Unpins a version, so that it can be pruned.
 #[utoipa::path(delete, path = "/v1/models/{model}/versions/{version}/pin", tag = "versions",
-    params(("model" = String, Path), ("version" = u64, Path)),
-    responses((status = 200, body = Version), (status = 404, body = Problem)))]
-async fn unpin(State(node): State<Node>, OfVersion { model, version }: OfVersion) -> Result<Json<Version>, ApiError> {
+    params(OfVersion),
+    responses((status = 200, body = Version)))]
+async fn unpin_version(
+    State(node): State<Node>,
+    OfVersion { model, version }: OfVersion,
+) -> Result<Json<Version>, ApiError> {
     let version = node.manager.versions().unpin(&model, version)?;
     Ok(Json(described(&node, &model, version)?))
 }
 
 /// Compares two versions: items, losses on the same observations, and changes of rankings.
 #[utoipa::path(get, path = "/v1/models/{model}/versions/{from}/diff/{to}", tag = "versions",
-    params(("model" = String, Path), ("from" = u64, Path), ("to" = u64, Path)),
-    responses((status = 200, body = Diff), (status = 404, body = Problem)))]
-async fn diff(State(node): State<Node>, versions: OfTwoVersions) -> Result<Json<Diff>, ApiError> {
+    params(OfTwoVersions),
+    responses((status = 200, body = Diff)))]
+async fn compare_versions(State(node): State<Node>, versions: OfTwoVersions) -> Result<Json<Diff>, ApiError> {
     let OfTwoVersions { model, from, to } = versions;
     let VersionDiff { from, to, added, removed, measure, loss, rankings } =
         node.manager.promotion().diff(&model, from, to)?;

@@ -9,8 +9,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{Params, Scored};
+use crate::schema::ids::Id;
 use crate::state::Node;
 
 /// Default number of observations.
@@ -22,6 +23,7 @@ const LIMIT_MAX: usize = 1000;
 /// Query parameters of an explanation.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct WhyParams {
     /// Maximum number of observations, those with the largest contributions first; 10 by default,
     /// at most 1,000.
@@ -34,7 +36,7 @@ pub struct WhyParams {
 /// One observation and its contribution to the score.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Reason {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     item: ItemId,
     /// The label, with corrections applied.
     label: f32,
@@ -43,7 +45,7 @@ pub struct Reason {
     timestamp: i64,
     /// The id given by the client or made by the server; null if the observation was deleted
     /// meanwhile.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Id>)]
     observation_id: Option<ObservationId>,
     /// Its contribution to the score; positive contributions raise it.
     contribution: f64,
@@ -52,9 +54,9 @@ pub struct Reason {
 /// A score and its terms: `prior`, all contributions of `because`, and `others` sum to it.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WhyReply {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     user: UserId,
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     item: ItemId,
     version: u64,
     user_epoch: u64,
@@ -81,15 +83,14 @@ impl From<Because> for Reason {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(why))
+    OpenApiRouter::new().routes(routes!(explain_score))
 }
 
 /// Explains a user's score of an item by the observations that moved it most.
 #[utoipa::path(get, path = "/v1/models/{model}/users/{user}/why/{item}", tag = "serving",
-    params(("model" = String, Path), ("user" = String, Path), ("item" = String, Path), WhyParams),
-    responses((status = 200, body = WhyReply), (status = 404, body = Problem), (status = 409, body = Problem),
-        (status = 422, body = Problem)))]
-async fn why(
+    params(Scored, WhyParams),
+    responses((status = 200, body = WhyReply)))]
+async fn explain_score(
     State(node): State<Node>,
     Scored { model, user, item }: Scored,
     Params(params): Params<WhyParams>,

@@ -6,6 +6,7 @@ use celeris_predictor::{Aggregate, Audience, PastItem};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::ids::IdOrInteger;
 use super::time::Time;
 use crate::error::ApiError;
 use crate::schema::time::timestamp;
@@ -14,7 +15,7 @@ use crate::schema::time::timestamp;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PastBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = IdOrInteger)]
     item: ItemId,
     /// The rating, reward or other outcome; must be finite.
     label: f32,

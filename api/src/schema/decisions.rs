@@ -5,6 +5,7 @@ use celeris_predictor::ReplayedSlot;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::ids::{Id, Name};
 use super::policies::RecordedPolicy;
 
 /// The recorded candidates of a decision.
@@ -14,7 +15,7 @@ pub struct Candidates {
     pub count: u32,
     /// All candidates, in the order in which the policy received them; null if they were not
     /// recorded.
-    #[schema(value_type = Option<Vec<String>>)]
+    #[schema(value_type = Option<Vec<Id>>)]
     pub items: Option<Vec<ItemId>>,
     /// If the candidates were not recorded: xxh3-128, in hexadecimal, of the xxh3-64 of each id,
     /// little-endian, in order.
@@ -24,7 +25,7 @@ pub struct Candidates {
 /// A shown slot.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DecisionSlot {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub item: ItemId,
     pub score: f32,
     pub std_error: f32,
@@ -42,9 +43,9 @@ pub struct DecisionSlot {
 /// An observation that refers to the decision.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Outcome {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub observation_id: ObservationId,
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Id>)]
     pub item: Option<ItemId>,
     pub label: f32,
     /// In Unix milliseconds.
@@ -60,7 +61,7 @@ pub struct Outcome {
 /// A slot of a replayed ranking.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SlotAgain {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub item: ItemId,
     pub score: f32,
     pub std_error: f32,
@@ -94,10 +95,10 @@ pub struct Replay {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SelectionOfArm {
     /// The model that answered; null if all arms answered together.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Name>)]
     pub arm: Option<ModelName>,
     /// The segment in which it was selected, if the selection has a state for each segment.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Name>)]
     pub segment: Option<ModelName>,
     /// The probability with which it was selected.
     pub propensity: f32,
@@ -106,12 +107,12 @@ pub struct SelectionOfArm {
 /// A decision.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DecisionReply {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub decision_id: DecisionId,
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub model: ModelName,
     pub version: u64,
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub user: UserId,
     /// The user's epoch: the number of the user's events that the scores reflect.
     pub user_epoch: u64,

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::ids::{Id, IdOrInteger};
 use crate::error::ApiError;
+use crate::line_replies::RejectedLine;
 
 /// Features and attributes of an item; absent fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -24,7 +26,7 @@ pub struct ItemBody {
 /// When a change of an item takes effect.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ItemChanged {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub item: ItemId,
     pub effective: Effective,
 }
@@ -33,7 +35,7 @@ pub struct ItemChanged {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ItemLine {
-    #[schema(value_type = String)]
+    #[schema(value_type = IdOrInteger)]
     pub item: ItemId,
     /// Feature vector of the model's dimension; the last entry must be 1.
     pub features: Option<Vec<f32>>,
@@ -71,7 +73,7 @@ pub fn is_something(change: &ItemChange) -> Result<(), ApiError> {
 /// The result of a line of an item stream.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ItemEdited {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub item: ItemId,
     /// When the change takes effect; absent for a deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,10 +83,18 @@ pub struct ItemEdited {
     pub deleted: Option<bool>,
 }
 
+/// The reply to one line of a stream of items.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub enum ItemEditedLine {
+    Edited(ItemEdited),
+    Rejected(RejectedLine),
+}
+
 /// An item.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Item {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub item: ItemId,
     /// Whether the active version was trained on it.
     pub trained: bool,
@@ -102,7 +112,7 @@ pub struct Item {
 /// One item of a listing.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ItemSummary {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub item: ItemId,
     /// Empty if the item was not described.
     pub attributes: Map<String, Value>,
@@ -115,7 +125,7 @@ pub struct ItemSummary {
 pub struct Items {
     pub items: Vec<ItemSummary>,
     /// The value of `after` for the next page; null on the last page.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Id>)]
     pub next: Option<ItemId>,
     /// The number of items on all pages.
     pub total: usize,

@@ -7,6 +7,7 @@ use celeris_model::ModelName;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ids::{Id, Name};
 use super::versions::GateReport;
 
 mirror_enum! {
@@ -45,16 +46,16 @@ pub struct RetrainBody {
 /// An accepted job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Accepted {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub job: JobId,
 }
 
 /// A retrain job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Job {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub job: JobId,
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub model: ModelName,
     pub state: JobState,
     /// The name of the trainer.

@@ -58,6 +58,7 @@ pub mod audience;
 pub mod decisions;
 pub mod events;
 pub mod filters;
+pub mod ids;
 pub mod items;
 pub mod jobs;
 pub mod models;

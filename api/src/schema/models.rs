@@ -6,6 +6,7 @@ use celeris_model::{HalfLife, LabelRange, ModelName, StreamName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ids::{Name, NameOrInteger};
 use super::nullable;
 use super::policies::{Policy, PolicyOrName};
 use super::selections::{NewSelectionBody, Selection};
@@ -56,7 +57,7 @@ pub enum ModelOrSelection {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Unavailable {
     pub kind: Kind,
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub name: ModelName,
     /// The error: what cannot be read, and why.
     pub unavailable: String,
@@ -70,10 +71,10 @@ pub struct NewModel {
     #[serde(default)]
     pub kind: Kind,
     /// The name: ASCII letters, digits, `-` and `_`.
-    #[schema(value_type = String)]
+    #[schema(value_type = NameOrInteger)]
     pub name: ModelName,
     /// The stream that the model learns from; its own name by default.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<NameOrInteger>)]
     pub stream: Option<StreamName>,
     /// The length of feature and weight vectors, including the constant; 32 by default.
     #[schema(minimum = 1, maximum = 512)]
@@ -188,9 +189,9 @@ pub struct Model {
     /// The id, which is never reused: a model that is deleted and created again under the same name
     /// has another id.
     pub id: u64,
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub name: ModelName,
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub stream: StreamName,
     pub dim: usize,
     pub loss: Loss,

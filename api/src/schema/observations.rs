@@ -7,17 +7,19 @@ use utoipa::ToSchema;
 
 use super::audience::check_feedback;
 use super::decisions::Joined;
+use super::ids::{Id, IdOrInteger};
 use super::time::Time;
 use crate::error::ApiError;
+use crate::line_replies::RejectedLine;
 use crate::schema::time::timestamp;
 
 /// One observation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObserveBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = IdOrInteger)]
     pub user: UserId,
-    #[schema(value_type = String)]
+    #[schema(value_type = IdOrInteger)]
     pub item: ItemId,
     /// The rating, reward or other outcome; must be finite.
     pub label: f32,
@@ -29,10 +31,10 @@ pub struct ObserveBody {
     pub timestamp: Option<Timestamp>,
     /// An id unique in the stream. A repeated request with the same body gets the same reply and is
     /// learnt only once.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<IdOrInteger>)]
     pub observation_id: Option<ObservationId>,
     /// The decision whose outcome this is.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<IdOrInteger>)]
     pub decision_id: Option<DecisionId>,
     /// The kind of feedback, a name chosen by the client; at most 64 bytes.
     pub feedback: Option<String>,
@@ -64,7 +66,7 @@ pub struct ObserveReply {
     pub user_epoch: u64,
     /// The position of the observation in its partition of the log.
     pub sequence: u64,
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub observation_id: ObservationId,
     /// Whether the observation was already stored.
     pub duplicate: bool,
@@ -76,6 +78,14 @@ pub struct ObserveReply {
     /// The result of joining the observation to its decision; absent if it refers to none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
+}
+
+/// The reply to one line of a stream of observations.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub enum ObservedLine {
+    Learnt(ObserveReply),
+    Rejected(RejectedLine),
 }
 
 impl From<Observed> for ObserveReply {

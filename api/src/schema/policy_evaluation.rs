@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::ids::Name;
 use super::policies::{Policy, PolicyOrUniform};
 use super::time::Time;
 use crate::error::ApiError;
@@ -138,7 +139,7 @@ same_fields!(
 /// The estimated value of the policy.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct EvaluateReply {
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub model: ModelName,
     pub policy: Policy,
     /// Number of decisions in the time span.

@@ -5,32 +5,33 @@ use celeris_predictor::Scored;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ids::{Id, IdOrInteger, Name, NameOrInteger};
 use super::selections::ArmWeight;
 
 /// The user and the items to score: either `item` or `items`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PredictBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = IdOrInteger)]
     pub user: UserId,
     /// A single item.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<IdOrInteger>)]
     pub item: Option<ItemId>,
     /// Several items.
-    #[schema(value_type = Option<Vec<String>>)]
+    #[schema(value_type = Option<Vec<IdOrInteger>>)]
     pub items: Option<Vec<ItemId>>,
     /// The reply must reflect at least this many of the user's events.
     #[schema(value_type = Option<u64>)]
     pub min_epoch: Option<UserEpoch>,
     /// The segment, for a selection that has a state for each segment.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<NameOrInteger>)]
     pub segment: Option<ModelName>,
 }
 
 /// The score of an item.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Score {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub item: ItemId,
     /// The expected label; under logistic loss, its log-odds.
     pub score: f32,
@@ -66,7 +67,7 @@ impl Score {
 /// The scores, in the order of the request.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct PredictReply {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub user: UserId,
     /// The version that scored; if several arms of a selection answered, that of the arm with the
     /// largest weight.
@@ -77,7 +78,7 @@ pub struct PredictReply {
     pub scores: Vec<Score>,
     /// For a choosing selection: the model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Name>)]
     pub arm: Option<ModelName>,
     /// The probability with which that model was drawn.
     #[serde(skip_serializing_if = "Option::is_none")]

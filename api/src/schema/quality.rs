@@ -7,6 +7,7 @@ use celeris_model::{ModelName, UserId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::ids::{Id, Name};
 use super::settings::{Loss, Metric};
 
 /// A mean loss in the model's metric.
@@ -39,7 +40,7 @@ pub struct Baseline {
 /// The mean loss of one user's observations.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct OfUser {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub user: UserId,
     pub value: f64,
     pub count: u64,
@@ -108,7 +109,7 @@ pub struct Point {
 /// Prediction quality of a model: every observation is predicted before it is learnt.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Quality {
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub model: ModelName,
     /// The loss that the model minimises.
     pub loss: Loss,

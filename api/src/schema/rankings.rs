@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::audience::{AggregateBody, PastBody};
 use super::filters;
+use super::ids::{Id, IdOrInteger, Name, NameOrInteger};
 use super::policies::{Policy, PolicyOrName};
 use super::selections::{Answered, ArmWeight};
 
@@ -21,10 +22,10 @@ use super::selections::{Answered, ArmWeight};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TopkBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = IdOrInteger)]
     pub user: UserId,
     /// The candidates; repeated items count once.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<IdOrInteger>)]
     pub items: Vec<ItemId>,
     /// Number of slots to fill.
     #[schema(minimum = 1)]
@@ -40,14 +41,14 @@ pub struct TopkBody {
     #[schema(value_type = Option<u64>)]
     pub min_epoch: Option<UserEpoch>,
     /// The segment, for a selection that has a state for each segment.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<NameOrInteger>)]
     pub segment: Option<ModelName>,
 }
 
 /// A slot of a ranking.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Slot {
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub item: ItemId,
     pub score: f32,
     pub std_error: f32,
@@ -83,13 +84,13 @@ impl Slot {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TopkReply {
     /// The id of the decision, to which observations can refer.
-    #[schema(value_type = String)]
+    #[schema(value_type = Id)]
     pub decision_id: DecisionId,
     /// Whether the decision record was accepted for writing.
     pub logged: bool,
     /// The user, if the ranking is for a single user.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Id>)]
     pub user: Option<UserId>,
     pub version: u64,
     pub user_epoch: u64,
@@ -104,7 +105,7 @@ pub struct TopkReply {
     pub items: Vec<Slot>,
     /// For a choosing selection: the model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<Name>)]
     pub arm: Option<ModelName>,
     /// The probability with which that model was drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,13 +146,13 @@ impl TopkReply {
 #[serde(deny_unknown_fields)]
 pub struct RecommendBody {
     /// The user. Exactly one of `user`, `history` and `users` is required.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<IdOrInteger>)]
     pub user: Option<UserId>,
     /// The history of an anonymous user. It is not stored, and no decision is recorded.
     #[schema(max_items = 1000)]
     pub history: Option<Vec<PastBody>>,
     /// A group of users, ranked greedily. No decision is recorded.
-    #[schema(value_type = Option<Vec<String>>, min_items = 2, max_items = 16)]
+    #[schema(value_type = Option<Vec<IdOrInteger>>, min_items = 2, max_items = 16)]
     pub users: Option<Vec<UserId>>,
     /// How the scores of `users` are aggregated; `mean` by default.
     pub aggregate: Option<AggregateBody>,
@@ -163,7 +164,7 @@ pub struct RecommendBody {
     pub filter: Option<Filter>,
     /// Items to exclude.
     #[serde(default)]
-    #[schema(value_type = Vec<String>, max_items = 10_000)]
+    #[schema(value_type = Vec<IdOrInteger>, max_items = 10_000)]
     pub exclude: Vec<ItemId>,
     /// Excludes items that the user has observations of; `true` by default.
     #[serde(default)]
@@ -189,7 +190,7 @@ pub struct RecommendBody {
     #[schema(value_type = Option<u64>)]
     pub min_epoch: Option<UserEpoch>,
     /// The segment, for a selection that has a state for each segment.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<NameOrInteger>)]
     pub segment: Option<ModelName>,
 }
 

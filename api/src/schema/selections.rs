@@ -10,6 +10,7 @@ use celeris_predictor::{SelectedBy, WeightedArm};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ids::{Name, NameOrInteger};
 use super::models::Kind;
 use super::nullable;
 use super::policies::{Policy, PolicyOrName};
@@ -42,12 +43,12 @@ mirror_enum! {
 #[serde(deny_unknown_fields)]
 pub struct NewSelectionBody {
     /// The name: ASCII letters, digits, `-` and `_`.
-    #[schema(value_type = String)]
+    #[schema(value_type = NameOrInteger)]
     pub name: ModelName,
     /// `selection`.
     pub kind: Kind,
     /// The models that answer for the selection; they must have the same stream and loss.
-    #[schema(value_type = Vec<String>, min_items = 2, max_items = 8)]
+    #[schema(value_type = Vec<NameOrInteger>, min_items = 2, max_items = 8)]
     pub arms: Vec<ModelName>,
     /// The strategy; `tsallis_inf` by default.
     #[schema(value_type = Option<StrategyOrName>)]
@@ -56,7 +57,7 @@ pub struct NewSelectionBody {
     pub scope: Option<Scope>,
     /// With the scope `segment`: the names of the segments. Every request must name one of them.
     #[serde(default)]
-    #[schema(value_type = Vec<String>, max_items = 16)]
+    #[schema(value_type = Vec<NameOrInteger>, max_items = 16)]
     pub segments: Vec<ModelName>,
     /// How arms are evaluated; by default `reward` if a single arm answers each request, otherwise
     /// `error`.
@@ -104,21 +105,21 @@ impl From<NewSelectionBody> for NewSelection {
 /// A selection.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Selection {
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub name: ModelName,
     /// The id, which is never reused.
     pub id: u64,
     /// `selection`.
     pub kind: Kind,
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub stream: StreamName,
     /// The models that answer for the selection.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<Name>)]
     pub arms: Vec<ModelName>,
     /// The strategy with all of its parameters.
     pub strategy: Strategy,
     pub scope: Scope,
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<Name>)]
     pub segments: Vec<ModelName>,
     pub objective: Objective,
     #[schema(value_type = Vec<f32>, min_items = 2, max_items = 2)]
@@ -156,7 +157,7 @@ pub struct Answered {
 /// The weight of a model in a combined answer.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ArmWeight {
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub arm: ModelName,
     /// The weight; the weights of all arms sum to 1.
     pub weight: f64,
@@ -182,7 +183,7 @@ impl From<Option<SelectedBy>> for Answered {
 /// The state of an arm.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Arm {
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub arm: ModelName,
     /// The probability with which the arm is drawn, or its weight if all arms answer together.
     pub weight: f64,
@@ -216,7 +217,7 @@ pub struct WeightsThen {
 /// The state of a selection.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Report {
-    #[schema(value_type = String)]
+    #[schema(value_type = Name)]
     pub model: ModelName,
     pub strategy: Strategy,
     pub objective: Objective,

@@ -7,6 +7,7 @@ use celeris_model::ItemId;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::ids::Id;
 use super::settings::Metric;
 
 /// A version.
@@ -65,7 +66,7 @@ pub struct Activated {
 pub struct DifferentItems {
     pub count: usize,
     /// The first hundred of these items, by id.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<Id>)]
     pub first: Vec<ItemId>,
 }
 

@@ -1,0 +1,222 @@
+//! The OpenAPI description of the node.
+//!
+//! Each route describes its parameters, its bodies and its success. [`complete`] adds what follows
+//! from that, so that no route repeats it and none can forget it: the problems with which a request
+//! of this form can be answered, the descriptions of successes, and examples.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::{Content, Header, OpenApi, PathItem, Ref, RefOr, Response, Schema, schema};
+use utoipa::{OpenApi as _, ToResponse};
+
+use crate::error::Problem;
+
+/// The description to which every route adds itself.
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Celeris",
+        description = "Online-learning personalization: predictions with uncertainty that learn from every \
+                       observation.\n\nEvery error is a problem detail (RFC 9457) of the media type \
+                       `application/problem+json` and leaves state unchanged. Ids in requests are text or \
+                       integers; an integer is kept as its decimal text.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    servers((url = "/", description = "The node that returned this description")),
+    tags(
+        (name = "serving", description = "Predictions, rankings, observations and decisions"),
+        (name = "items", description = "The catalog"),
+        (name = "users", description = "States, histories and erasure of users"),
+        (name = "models", description = "Models, and selections among models"),
+        (name = "versions", description = "Versions of a model and the jobs that train them"),
+        (name = "quality", description = "Loss, drift, events, exploration and off-policy evaluation"),
+        (name = "node", description = "Health and metrics of the node"),
+    ),
+    components(schemas(Problem)),
+    security(()),
+)]
+struct Description;
+
+/// The description without routes.
+pub fn empty() -> OpenApi {
+    let mut description = Description::openapi();
+    let components = description.components.get_or_insert_default();
+    components.responses.extend(problems().map(|(name, problem)| (name.to_owned(), problem)));
+    description
+}
+
+/// Defines the problems that routes share, each a component of the description.
+macro_rules! problems {
+    ($($(#[doc = $about:literal])+ $name:ident = $status:literal,)+) => {
+        $(
+            $(#[doc = $about])+
+            pub struct $name;
+
+            impl $name {
+                const STATUS: u16 = $status;
+            }
+
+            impl ToResponse<'static> for $name {
+                fn response() -> (&'static str, RefOr<Response>) {
+                    (stringify!($name), problem(concat!($($about),+).trim(), Self::STATUS).into())
+                }
+            }
+        )+
+
+        fn problems() -> impl Iterator<Item = (&'static str, RefOr<Response>)> {
+            [$($name::response()),+].into_iter()
+        }
+
+        /// The name of the component with this status.
+        fn name_of(status: u16) -> &'static str {
+            match status {
+                $($name::STATUS => stringify!($name),)+
+                _ => unreachable!("only the problems above are added to operations"),
+            }
+        }
+    };
+}
+
+problems! {
+    /// The body is not JSON, or was cut off.
+    Malformed = 400,
+    /// The request comes from a web page whose origin is not allowed.
+    ForeignOrigin = 403,
+    /// There is no model, version, item or other resource of this name.
+    NotFound = 404,
+    /// The request conflicts with the current state: the name is taken, a training is running, a
+    /// selection was named where a model is needed, or `min_epoch` was not reached in time.
+    Conflict = 409,
+    /// The observation was deleted, and its id cannot be used again.
+    Gone = 410,
+    /// The body is larger than `limits.body`.
+    TooLarge = 413,
+    /// The body is not declared as the media type that this route reads.
+    UnsupportedMediaType = 415,
+    /// The request is for another host.
+    Misdirected = 421,
+    /// A field, parameter or id is missing, unknown, of the wrong type or out of range.
+    Invalid = 422,
+    /// The node could not complete the request; its log contains the cause.
+    Internal = 500,
+    /// The node is overloaded or cannot write; try again later.
+    Unavailable = 503,
+    /// The request took longer than `limits.request_timeout`. Its changes may have been made.
+    Timeout = 504,
+}
+
+fn problem(about: &str, status: u16) -> Response {
+    let mut response = Response::new(about);
+    let content = Content::new(Some(Ref::from_schema_name("Problem")));
+    response.content.insert("application/problem+json".to_owned(), content.into());
+    if status == Unavailable::STATUS {
+        let mut seconds = Header::new(schema::Object::with_type(schema::Type::Integer));
+        seconds.description = Some("After how many seconds to try again".to_owned());
+        response.headers.insert("Retry-After".to_owned(), seconds.into());
+    }
+    response
+}
+
+/// Real requests and replies of a demo node by operation, as JSON with the members `request` and
+/// `reply`. A test compares them with the replies of a demo node.
+const EXAMPLES: &[(&str, &str)] = &[];
+
+/// Completes the description once all routes are part of it.
+pub fn complete(description: &mut OpenApi) {
+    let schemas = description.components.get_or_insert_default().schemas.clone();
+    for (path, item) in &mut description.paths.paths {
+        for operation in operations(item) {
+            for status in statuses(path, operation) {
+                let problem = || Ref::from_response_name(name_of(status)).into();
+                operation.responses.responses.entry(status.to_string()).or_insert_with(problem);
+            }
+            describe_successes(operation, &schemas);
+            add_example(operation);
+        }
+    }
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let PathItem { get, put, post, delete, patch, .. } = item;
+    [get, put, post, delete, patch].into_iter().flatten()
+}
+
+/// The statuses of the problems with which a request of this form can be answered.
+fn statuses(path: &str, operation: &Operation) -> Vec<u16> {
+    let parameters = || operation.parameters.iter().flatten();
+    let has = |wanted: fn(&str, &ParameterIn) -> bool| {
+        parameters().any(|parameter| match parameter {
+            RefOr::T(parameter) => wanted(&parameter.name, &parameter.parameter_in),
+            RefOr::Ref(_) => false,
+        })
+    };
+    let body = operation.request_body.as_ref().and_then(|body| match body {
+        RefOr::T(body) => body.content.keys().next(),
+        RefOr::Ref(_) => None,
+    });
+    let mut statuses = Vec::new();
+    match path {
+        "/healthz" => return statuses,
+        "/readyz" => return vec![Unavailable::STATUS],
+        "/metrics" => {}
+        _ => statuses.push(Timeout::STATUS),
+    }
+    statuses.extend([ForeignOrigin::STATUS, Misdirected::STATUS, Internal::STATUS, Unavailable::STATUS]);
+    if let Some(body) = body {
+        statuses.extend([TooLarge::STATUS, UnsupportedMediaType::STATUS]);
+        if body == "application/json" {
+            statuses.extend([Malformed::STATUS, Invalid::STATUS]);
+        }
+    }
+    if has(|_, place| *place == ParameterIn::Path) {
+        statuses.push(NotFound::STATUS);
+    }
+    if has(|name, _| name == "model") {
+        statuses.push(Conflict::STATUS);
+    }
+    let is_id = |name: &str, place: &ParameterIn| {
+        *place == ParameterIn::Query || ["item", "user", "observation_id", "decision_id"].contains(&name)
+    };
+    if has(is_id) {
+        statuses.push(Invalid::STATUS);
+    }
+    statuses
+}
+
+/// Describes each response without a description as the schema of its body is described.
+fn describe_successes(operation: &mut Operation, schemas: &BTreeMap<String, RefOr<Schema>>) {
+    for response in operation.responses.responses.values_mut() {
+        let RefOr::T(response) = response else { continue };
+        if !response.description.is_empty() {
+            continue;
+        }
+        let content = response.content.values().next();
+        let Some(RefOr::T(Content { schema: Some(RefOr::Ref(body)), .. })) = content else { continue };
+        let name = body.ref_location.rsplit('/').next().unwrap_or_default();
+        // Schemas have no common accessor of their description.
+        let schema = schemas.get(name).and_then(|schema| serde_json::to_value(schema).ok());
+        let about = schema.as_ref().and_then(|schema| schema["description"].as_str());
+        response.description = about.unwrap_or_default().to_owned();
+    }
+}
+
+/// Adds the example of an operation, if there is one.
+fn add_example(operation: &mut Operation) {
+    let id = operation.operation_id.as_deref();
+    let Some((_, text)) = EXAMPLES.iter().find(|(of, _)| Some(*of) == id) else { return };
+    let mut example: Value = serde_json::from_str(text).expect("a test reads every example");
+    let mut example = |part: &str| example.get_mut(part).map(Value::take);
+    if let Some(RefOr::T(body)) = &mut operation.request_body
+        && let Some(RefOr::T(content)) = body.content.values_mut().next()
+    {
+        content.example = example("request");
+    }
+    // The first status is that of the success.
+    if let Some(RefOr::T(response)) = operation.responses.responses.values_mut().next()
+        && let Some(RefOr::T(content)) = response.content.values_mut().next()
+    {
+        content.example = example("reply");
+    }
+}
