@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::Value;
 use utoipa::openapi::path::{Operation, ParameterIn};
-use utoipa::openapi::{Content, Header, OpenApi, PathItem, Ref, RefOr, Response, Schema, schema};
+use utoipa::openapi::{Content, Header, OpenApi, PathItem, Ref, RefOr, Required, Response, Schema, schema};
 use utoipa::{OpenApi as _, ToResponse};
 
 use crate::error::Problem;
@@ -119,12 +120,21 @@ fn problem(about: &str, status: u16) -> Response {
     response
 }
 
-/// Real requests and replies of a demo node by operation, as JSON with the members `request` and
-/// `reply`. A test compares them with the replies of a demo node.
-const EXAMPLES: &[(&str, &str)] = &[];
+/// Requests to a demo node in order, with its replies. The test `openapi_examples` sends them again
+/// and compares the replies.
+const EXAMPLES: &str = include_str!("../openapi/examples.json");
+
+/// One of the [`EXAMPLES`].
+#[derive(Deserialize)]
+struct Example {
+    operation: String,
+    request: Option<Value>,
+    reply: Value,
+}
 
 /// Completes the description once all routes are part of it.
 pub fn complete(description: &mut OpenApi) {
+    let examples: Vec<Example> = serde_json::from_str(EXAMPLES).expect("the file is part of the program");
     let schemas = description.components.get_or_insert_default().schemas.clone();
     for (path, item) in &mut description.paths.paths {
         for operation in operations(item) {
@@ -133,7 +143,8 @@ pub fn complete(description: &mut OpenApi) {
                 operation.responses.responses.entry(status.to_string()).or_insert_with(problem);
             }
             describe_successes(operation, &schemas);
-            add_example(operation);
+            make_optional(operation, &schemas);
+            add_example(operation, &examples);
         }
     }
 }
@@ -194,29 +205,45 @@ fn describe_successes(operation: &mut Operation, schemas: &BTreeMap<String, RefO
         }
         let content = response.content.values().next();
         let Some(RefOr::T(Content { schema: Some(RefOr::Ref(body)), .. })) = content else { continue };
-        let name = body.ref_location.rsplit('/').next().unwrap_or_default();
         // Schemas have no common accessor of their description.
-        let schema = schemas.get(name).and_then(|schema| serde_json::to_value(schema).ok());
+        let schema = schemas.get(name_of_schema(body)).and_then(|schema| serde_json::to_value(schema).ok());
         let about = schema.as_ref().and_then(|schema| schema["description"].as_str());
         response.description = about.unwrap_or_default().to_owned();
     }
 }
 
 /// Adds the example of an operation, if there is one.
-fn add_example(operation: &mut Operation) {
+fn add_example(operation: &mut Operation, examples: &[Example]) {
     let id = operation.operation_id.as_deref();
-    let Some((_, text)) = EXAMPLES.iter().find(|(of, _)| Some(*of) == id) else { return };
-    let mut example: Value = serde_json::from_str(text).expect("a test reads every example");
-    let mut example = |part: &str| example.get_mut(part).map(Value::take);
-    if let Some(RefOr::T(body)) = &mut operation.request_body
-        && let Some(RefOr::T(content)) = body.content.values_mut().next()
-    {
-        content.example = example("request");
+    let Some(example) = examples.iter().find(|example| Some(&*example.operation) == id) else { return };
+    if let Some(RefOr::T(body)) = &mut operation.request_body {
+        set_example(body.content.values_mut(), example.request.clone());
     }
     // The first status is that of the success.
-    if let Some(RefOr::T(response)) = operation.responses.responses.values_mut().next()
-        && let Some(RefOr::T(content)) = response.content.values_mut().next()
-    {
-        content.example = example("reply");
+    if let Some(RefOr::T(response)) = operation.responses.responses.values_mut().next() {
+        set_example(response.content.values_mut(), Some(example.reply.clone()));
     }
+}
+
+fn set_example<'a>(mut contents: impl Iterator<Item = &'a mut RefOr<Content>>, example: Option<Value>) {
+    if let Some(RefOr::T(content)) = contents.next() {
+        content.example = example;
+    }
+}
+
+/// Marks the body as optional if its schema requires no field: a missing body is read as an empty
+/// object.
+fn make_optional(operation: &mut Operation, schemas: &BTreeMap<String, RefOr<Schema>>) {
+    let Some(RefOr::T(body)) = &mut operation.request_body else { return };
+    let json = body.content.get("application/json");
+    let Some(RefOr::T(Content { schema: Some(RefOr::Ref(schema)), .. })) = json else { return };
+    if let Some(RefOr::T(Schema::Object(object))) = schemas.get(name_of_schema(schema))
+        && object.required.is_empty()
+    {
+        body.required = Some(Required::False);
+    }
+}
+
+fn name_of_schema(schema: &Ref) -> &str {
+    schema.ref_location.rsplit('/').next().unwrap_or_default()
 }

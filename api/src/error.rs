@@ -12,13 +12,21 @@ use utoipa::ToSchema;
 
 /// A problem detail (RFC 9457).
 #[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(example = json!({
+    "type": "urn:celeris:problem:invalid-field",
+    "title": "A field is not valid",
+    "status": 422,
+    "detail": "k: must be at least 1",
+}))]
 pub struct Problem {
-    /// The kind of problem: `urn:celeris:problem:…`.
+    /// The kind of problem, such as `urn:celeris:problem:invalid-field`: one for each title.
+    #[schema(pattern = "^urn:celeris:problem:[a-z-]+$")]
     #[serde(rename = "type")]
     pub kind: String,
     /// A short description of the kind.
     pub title: String,
     /// The HTTP status code.
+    #[schema(minimum = 400, maximum = 599)]
     pub status: u16,
     /// What is wrong with this request, with the name of the field, and how to correct it.
     pub detail: String,

@@ -4,7 +4,7 @@ use axum::body::{Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, Request};
 use axum::http::request::Parts;
 use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, UserId, VersionId};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use utoipa::IntoParams;
 
 use crate::error::ApiError;
@@ -33,7 +33,9 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
         let cause = error.inner();
         let problem = plain_words(&cause.to_string(), text);
         let nameless = path == "." || path == "?";
-        if !cause.is_data() {
+        // Serde counts numbers that are too large for their type among the syntax errors.
+        let is_json = cause.is_data() || serde_json::from_slice::<IgnoredAny>(text).is_ok();
+        if !is_json {
             return if nameless {
                 ApiError::malformed(problem)
             } else {
@@ -125,7 +127,11 @@ async fn path_texts<S: Send + Sync, T: DeserializeOwned + Send>(parts: &mut Part
 /// The single text parameter of a path.
 #[derive(IntoParams)]
 #[into_params(names("job"), parameter_in = Path)]
-pub struct InPath(#[param(value_type = Id)] pub String);
+pub struct InPath(
+    /// The id of the job.
+    #[param(value_type = Id)]
+    pub String,
+);
 
 impl<S: Send + Sync> FromRequestParts<S> for InPath {
     type Rejection = ApiError;
@@ -138,7 +144,11 @@ impl<S: Send + Sync> FromRequestParts<S> for InPath {
 /// The model name in a path.
 #[derive(IntoParams)]
 #[into_params(names("model"), parameter_in = Path)]
-pub struct InModel(#[param(value_type = Name)] pub ModelName);
+pub struct InModel(
+    /// The name of the model.
+    #[param(value_type = Name)]
+    pub ModelName,
+);
 
 impl<S: Send + Sync> FromRequestParts<S> for InModel {
     type Rejection = ApiError;

@@ -28,12 +28,16 @@ pub enum Need {
     MovieLens,
     /// The sample of the Open Bandit Dataset.
     OpenBandit,
+    /// The tools from the registries of npm and Python that `tests/openapi/run` installs, and which
+    /// alone needs them.
+    OpenApiTools,
     /// The Python packages that `cargo xtask peers` installs.
     Peers,
 }
 
 impl Need {
-    pub const ALL: [Self; 5] = [Self::Browser, Self::Mount, Self::MovieLens, Self::OpenBandit, Self::Peers];
+    pub const ALL: [Self; 6] =
+        [Self::Browser, Self::Mount, Self::MovieLens, Self::OpenBandit, Self::OpenApiTools, Self::Peers];
 
     /// The name in [`REQUIRE`].
     #[must_use]
@@ -43,6 +47,7 @@ impl Need {
             Self::Mount => "mount",
             Self::MovieLens => "movielens",
             Self::OpenBandit => "open-bandit",
+            Self::OpenApiTools => "openapi-tools",
             Self::Peers => "peers",
         }
     }

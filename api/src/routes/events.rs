@@ -24,8 +24,10 @@ const PAGE_EVENTS_MAX: usize = 1000;
 #[into_params(parameter_in = Query)]
 pub struct Paging {
     /// Only events with a lower number; by default the newest events.
+    #[param(format = "uint64")]
     before: Option<u64>,
-    /// Maximum number of events; 100 by default, at most 1000.
+    /// Maximum number of events; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 

@@ -1,7 +1,5 @@
 //! Exploration of a model and rewards of its rankings.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::State;
 use celeris_model::{Joined, ModelName};
@@ -44,6 +42,36 @@ pub struct Counts {
     defaults_replaced: u64,
 }
 
+/// Number of observations that referred to a decision, by the result of joining them to it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JoinedCounts {
+    /// Rewards of slots that show the item.
+    slot: u64,
+    /// The slot already had a reward.
+    repeated: u64,
+    /// The decision does not show the item.
+    not_shown: u64,
+    /// The decision was made for another user.
+    other_user: u64,
+    /// The decision was older than the retention of decisions.
+    expired: u64,
+    /// There was no record of the decision.
+    unknown: u64,
+}
+
+impl From<&ExplorationCounts> for JoinedCounts {
+    fn from(counts: &ExplorationCounts) -> Self {
+        Self {
+            slot: counts.joined(Joined::Slot),
+            repeated: counts.joined(Joined::Repeated),
+            not_shown: counts.joined(Joined::NotShown),
+            other_user: counts.joined(Joined::OtherUser),
+            expired: counts.joined(Joined::Expired),
+            unknown: counts.joined(Joined::Unknown),
+        }
+    }
+}
+
 /// The exploration of a model since the node started.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ExplorationReply {
@@ -56,9 +84,8 @@ pub struct ExplorationReply {
     pool_share: f64,
     /// Counts since the node started.
     totals: Counts,
-    /// Observations that referred to a decision, by the result of the join: `slot`, `repeated`,
-    /// `not_shown`, `other_user`, `expired`, `unknown`.
-    joined: BTreeMap<&'static str, u64>,
+    /// Observations that referred to a decision, by the result of the join.
+    joined: JoinedCounts,
     /// Length of the spans, in milliseconds. It doubles when there would be more than 256 spans.
     span_ms: i64,
     /// Spans with activity, oldest first.
@@ -94,13 +121,12 @@ async fn get_exploration(
 ) -> Result<Json<ExplorationReply>, ApiError> {
     let config = node.manager.registry().model(&model)?.config;
     let view = node.predictor.models().exploration(&model)?;
-    let joined = Joined::ALL.into_iter().map(|joined| (joined.name(), view.totals.joined(joined))).collect();
     Ok(Json(ExplorationReply {
         model,
         policy: config.policy.into(),
         pool_share: config.pool_share.into(),
         totals: describe(None, &view.totals),
-        joined,
+        joined: (&view.totals).into(),
         span_ms: view.span_ms,
         spans: view.spans.iter().map(|span| describe(Some(span.from.0), &span.counts)).collect(),
     }))

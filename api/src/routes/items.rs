@@ -42,13 +42,15 @@ const ANSWER_BYTES: usize = 64;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// Maximum number of items; 100 by default, at most 1000.
+    /// Maximum number of items; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// The last item of the previous page.
     #[param(value_type = Option<Id>)]
     after: Option<ItemId>,
     /// Only items with this text in their id or in a text attribute of at most 256 bytes; case is
     /// ignored.
+    #[param(max_length = 256)]
     q: Option<String>,
     /// A filter in the filter language of recommendations, as JSON text.
     filter: Option<String>,

@@ -20,6 +20,7 @@ use crate::state::Node;
 #[serde(deny_unknown_fields)]
 pub struct CorrectBody {
     /// The new label, which counts as if it had been observed originally.
+    #[schema(minimum = -1_000_000, maximum = 1_000_000)]
     label: f32,
 }
 

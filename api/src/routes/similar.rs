@@ -26,7 +26,8 @@ const K_MAX: usize = 1000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct SimilarParams {
-    /// Maximum number of items; 10 by default, at most 1,000.
+    /// Maximum number of items; 10 by default.
+    #[param(minimum = 1, maximum = 1000)]
     k: Option<usize>,
     /// Only items that match this filter, as JSON text: `all`, `any`, `not`, `eq`, `in`, `range`,
     /// `exists` over attributes.

@@ -27,7 +27,8 @@ const HISTORY_MAX: usize = 10_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct UserParams {
-    /// Maximum number of events of the history, newest first; 100 by default, at most 10,000.
+    /// Maximum number of events of the history, newest first; 100 by default.
+    #[param(maximum = 10_000)]
     history: Option<usize>,
 }
 
@@ -36,15 +37,20 @@ pub struct UserParams {
 pub struct UserEvent {
     #[schema(value_type = Option<Id>)]
     item: Option<ItemId>,
+    /// The label, with corrections applied.
     label: f32,
+    /// The weight of the observation.
     weight: f32,
     /// In Unix milliseconds.
     timestamp: i64,
     /// The id given by the client or made by the server.
     #[schema(value_type = Id)]
     observation_id: ObservationId,
+    /// The count of the user's events up to this one.
     user_epoch: u64,
+    /// The position of the event in its partition of the log.
     sequence: u64,
+    /// The kind of feedback; null if the client gave none.
     feedback: Option<String>,
     /// The prediction of this model before it learnt the event; null if the model was created
     /// later.
@@ -58,6 +64,7 @@ pub struct User {
     user: UserId,
     /// The version under which the state is computed.
     version: u64,
+    /// The count of the user's events.
     user_epoch: u64,
     /// Whether the user has no observations, so that the state is the prior.
     cold: bool,
@@ -121,6 +128,7 @@ pub struct Training {
 pub struct KnowingVersion {
     #[schema(value_type = Name)]
     model: ModelName,
+    /// The number of the version.
     version: u64,
     /// Whether it serves.
     active: bool,

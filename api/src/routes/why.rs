@@ -25,8 +25,8 @@ const LIMIT_MAX: usize = 1000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct WhyParams {
-    /// Maximum number of observations, those with the largest contributions first; 10 by default,
-    /// at most 1,000.
+    /// Maximum number of observations, those with the largest contributions first; 10 by default.
+    #[param(maximum = 1000)]
     limit: Option<usize>,
     /// The reply must reflect at least this many of the user's events.
     #[param(value_type = Option<u64>)]
@@ -40,6 +40,7 @@ pub struct Reason {
     item: ItemId,
     /// The label, with corrections applied.
     label: f32,
+    /// The weight of the observation.
     weight: f32,
     /// In Unix milliseconds.
     timestamp: i64,
@@ -58,10 +59,13 @@ pub struct WhyReply {
     user: UserId,
     #[schema(value_type = Id)]
     item: ItemId,
+    /// The version that scored.
     version: u64,
+    /// The number of the user's events that the score reflects.
     user_epoch: u64,
     /// The expected label; under logistic loss, its log-odds.
     score: f32,
+    /// The standard error of the score.
     std_error: f32,
     /// Whether anything is known of the item; otherwise it is scored as an average item.
     known: bool,

@@ -13,21 +13,27 @@ use crate::schema::time::timestamp;
 
 /// One observation of an anonymous user's history.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct PastBody {
+    /// The observed item.
     #[schema(value_type = IdOrInteger)]
     item: ItemId,
-    /// The rating, reward or other outcome; must be finite.
+    /// The rating, reward or other outcome.
+    #[schema(minimum = -1_000_000, maximum = 1_000_000)]
     label: f32,
     /// The weight of the observation; 1 by default.
+    #[schema(exclusive_minimum = 0, maximum = 1_000_000)]
     weight: Option<f32>,
     /// The time of the observation; now by default.
     #[serde(default, deserialize_with = "timestamp")]
     #[schema(value_type = Option<Time>)]
     timestamp: Option<Timestamp>,
     /// The kind of feedback, a name chosen by the client; at most 64 bytes.
+    #[schema(max_length = 64)]
     feedback: Option<String>,
 }
+
+objects!(PastBody);
 
 impl TryFrom<PastBody> for PastItem {
     type Error = ApiError;

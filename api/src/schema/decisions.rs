@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::ids::{Id, Name};
-use super::policies::RecordedPolicy;
+use super::policies::{RecordedPolicy, RecordedPolicyFields};
 
 /// The recorded candidates of a decision.
 #[derive(Debug, Serialize, ToSchema)]
@@ -27,7 +27,9 @@ pub struct Candidates {
 pub struct DecisionSlot {
     #[schema(value_type = Id)]
     pub item: ItemId,
+    /// The expected label; under logistic loss, its log-odds.
     pub score: f32,
+    /// The standard error of the score.
     pub std_error: f32,
     /// The probability of this item in this slot, given the slots above; null if not (yet)
     /// computed.
@@ -47,6 +49,7 @@ pub struct Outcome {
     pub observation_id: ObservationId,
     #[schema(value_type = Option<Id>)]
     pub item: Option<ItemId>,
+    /// The label, with corrections applied.
     pub label: f32,
     /// In Unix milliseconds.
     pub timestamp: i64,
@@ -63,11 +66,15 @@ pub struct Outcome {
 pub struct SlotAgain {
     #[schema(value_type = Id)]
     pub item: ItemId,
+    /// The expected label; under logistic loss, its log-odds.
     pub score: f32,
+    /// The standard error of the score.
     pub std_error: f32,
     /// Rank of the item among all candidates by score, from 0.
     pub rank_by_score: u32,
+    /// Whether the greedy policy would have shown the item in none of the slots.
     pub explored: bool,
+    /// The probability of this item in this slot, given the slots above; null if not computed.
     pub propensity: Option<f32>,
 }
 
@@ -111,6 +118,7 @@ pub struct DecisionReply {
     pub decision_id: DecisionId,
     #[schema(value_type = Name)]
     pub model: ModelName,
+    /// The version that scored.
     pub version: u64,
     #[schema(value_type = Id)]
     pub user: UserId,
@@ -118,11 +126,13 @@ pub struct DecisionReply {
     pub user_epoch: u64,
     /// In Unix milliseconds.
     pub timestamp: i64,
+    /// The seed of the policy's random generator.
     pub seed: u64,
     /// Whether the request set the seed. Its propensities are then not probabilities of a random
     /// draw, and estimates exclude the decision.
     pub seed_given: bool,
     /// The policy; null if the record contains a policy that this node does not know.
+    #[schema(value_type = Option<RecordedPolicyFields>)]
     pub policy: Option<RecordedPolicy>,
     /// The share of rankings drawn uniformly for the validation pool; null if the request named its
     /// policy.
@@ -132,6 +142,7 @@ pub struct DecisionReply {
     /// The selected arm, if the model is a selection; otherwise null.
     pub selection: Option<SelectionOfArm>,
     pub candidates: Candidates,
+    /// The shown slots, best first.
     pub slots: Vec<DecisionSlot>,
     /// Observations of the user that refer to the decision, in log order.
     pub outcomes: Vec<Outcome>,

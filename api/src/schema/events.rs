@@ -75,6 +75,7 @@ pub struct Event {
 
 /// A page of events, newest first.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EventPage)]
 pub struct Events {
     pub events: Vec<Event>,
     /// Errors of events of this page that could not be read.

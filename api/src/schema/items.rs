@@ -35,6 +35,7 @@ pub struct ItemChanged {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ItemLine {
+    /// The item to change or delete.
     #[schema(value_type = IdOrInteger)]
     pub item: ItemId,
     /// Feature vector of the model's dimension; the last entry must be 1.
@@ -77,9 +78,11 @@ pub struct ItemEdited {
     pub item: ItemId,
     /// When the change takes effect; absent for a deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub effective: Option<Effective>,
     /// True if the item was deleted; otherwise absent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub deleted: Option<bool>,
 }
 
@@ -106,6 +109,7 @@ pub struct Item {
     pub offset: f32,
     /// The features given by a caller.
     pub given_features: Option<Vec<f32>>,
+    /// The attributes given by a caller; null if there are none.
     pub attributes: Option<Map<String, Value>>,
 }
 
@@ -114,7 +118,7 @@ pub struct Item {
 pub struct ItemSummary {
     #[schema(value_type = Id)]
     pub item: ItemId,
-    /// Empty if the item was not described.
+    /// The attributes given by a caller; empty if the item was not described.
     pub attributes: Map<String, Value>,
     /// Whether the active version was trained on it.
     pub trained: bool,
@@ -122,6 +126,7 @@ pub struct ItemSummary {
 
 /// A page of items.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ItemPage)]
 pub struct Items {
     pub items: Vec<ItemSummary>,
     /// The value of `after` for the next page; null on the last page.

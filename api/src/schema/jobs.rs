@@ -46,6 +46,7 @@ pub struct RetrainBody {
 /// An accepted job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Accepted {
+    /// The id of the job, for `GET /v1/jobs/{job}`.
     #[schema(value_type = Id)]
     pub job: JobId,
 }
@@ -67,6 +68,7 @@ pub struct Job {
     pub phase: String,
     /// Progress of the phase, from 0 to 1.
     pub progress: f32,
+    /// Metrics of the trainer, by name.
     pub metrics: BTreeMap<String, f64>,
     /// The version that the job produced.
     pub version: Option<u64>,
@@ -76,6 +78,7 @@ pub struct Job {
     pub error: Option<String>,
     /// In Unix milliseconds.
     pub created: i64,
+    /// In Unix milliseconds; null while the job is queued or running.
     pub finished: Option<i64>,
 }
 

@@ -53,6 +53,43 @@ macro_rules! same_fields {
     };
 }
 
+/// Implements `Deserialize` for wire structs within others, which `#[serde(remote = "Self")]`
+/// leaves out. Unlike the derived implementation, it refuses arrays of the values of the fields.
+macro_rules! objects {
+    ($($wire:ty),+ $(,)?) => {$(
+        impl<'de> serde::Deserialize<'de> for $wire {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Fields;
+
+                impl<'de> serde::de::Visitor<'de> for Fields {
+                    type Value = $wire;
+
+                    fn expecting(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+                        formatter.write_str("an object")
+                    }
+
+                    fn visit_map<M: serde::de::MapAccess<'de>>(self, map: M) -> Result<$wire, M::Error> {
+                        <$wire>::deserialize(serde::de::value::MapAccessDeserializer::new(map))
+                    }
+                }
+
+                deserializer.deserialize_map(Fields)
+            }
+        }
+    )+};
+}
+
+/// Implements `Serialize` as derived, for the types of [`objects`].
+macro_rules! serialized_objects {
+    ($($wire:ty),+ $(,)?) => {$(
+        impl serde::Serialize for $wire {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                <$wire>::serialize(self, serializer)
+            }
+        }
+    )+};
+}
+
 pub mod attributes;
 pub mod audience;
 pub mod decisions;

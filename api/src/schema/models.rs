@@ -28,6 +28,20 @@ pub enum Kind {
     Selection,
 }
 
+/// The kind of a model.
+#[derive(ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    Model,
+}
+
+/// The kind of a selection.
+#[derive(ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SelectionKind {
+    Selection,
+}
+
 /// The kind of a request body; it determines how the rest of the body is read.
 #[derive(Deserialize)]
 pub struct OfKind {
@@ -69,6 +83,7 @@ pub struct Unavailable {
 pub struct NewModel {
     /// `model` by default; a `selection` has other fields.
     #[serde(default)]
+    #[schema(value_type = ModelKind)]
     pub kind: Kind,
     /// The name: ASCII letters, digits, `-` and `_`.
     #[schema(value_type = NameOrInteger)]
@@ -184,7 +199,7 @@ pub struct RecentLoss {
 /// A model.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Model {
-    /// `model`.
+    #[schema(value_type = ModelKind)]
     pub kind: Kind,
     /// The id, which is never reused: a model that is deleted and created again under the same name
     /// has another id.
@@ -193,7 +208,9 @@ pub struct Model {
     pub name: ModelName,
     #[schema(value_type = Name)]
     pub stream: StreamName,
+    /// The length of feature and weight vectors, including the constant.
     pub dim: usize,
+    /// The loss that user weights minimise.
     pub loss: Loss,
     /// Seconds in which an observation loses half of its weight, under versions trained since it was
     /// set; null if observations do not decay.
@@ -206,16 +223,24 @@ pub struct Model {
     pub label_range: Option<LabelRange>,
     /// What happens to labels outside of `label_range`.
     pub labels_outside: LabelsOutside,
+    /// The policy of requests that name none.
     pub policy: Policy,
+    /// The share of rankings without a named policy that are drawn uniformly for the validation
+    /// pool.
     #[schema(value_type = f64)]
     pub pool_share: PoolShare,
+    /// How candidates are evaluated before they are activated.
     pub gate: Gate,
+    /// How long a new version is compared with the previous one.
     pub guard: Guard,
+    /// Number of versions kept in addition to the active version, pinned versions and the rollback
+    /// target.
     pub keep_versions: u32,
     /// The running guard of the active version; null if there is none.
     pub guarding: Option<Guarding>,
     /// When the model is retrained automatically.
     pub triggers: Triggers,
+    /// The trainer and its settings.
     pub trainer: Trainer,
     /// The reward of shown slots without a reward in time; null if there is none.
     pub default_reward: Option<DefaultReward>,
@@ -235,6 +260,7 @@ pub struct Model {
 
 /// All models.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ModelList)]
 pub struct Models {
     pub models: Vec<ModelOrSelection>,
 }

@@ -17,13 +17,18 @@ use crate::schema::time::timestamp;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObserveBody {
+    /// The user; an unknown one is created.
     #[schema(value_type = IdOrInteger)]
     pub user: UserId,
+    /// The item that the user rated, clicked, played or bought.
     #[schema(value_type = IdOrInteger)]
     pub item: ItemId,
-    /// The rating, reward or other outcome; must be finite.
+    /// The rating, reward or other outcome; from 0 to 1 under logistic loss, at least 0 under implicit
+    /// loss.
+    #[schema(minimum = -1_000_000, maximum = 1_000_000)]
     pub label: f32,
-    /// The weight of the observation; 1 by default.
+    /// The weight of the observation: how many observations it counts as; 1 by default.
+    #[schema(exclusive_minimum = 0, maximum = 1_000_000)]
     pub weight: Option<f32>,
     /// The time of the observation; the time of arrival by default.
     #[serde(default, deserialize_with = "timestamp")]
@@ -37,6 +42,7 @@ pub struct ObserveBody {
     #[schema(value_type = Option<IdOrInteger>)]
     pub decision_id: Option<DecisionId>,
     /// The kind of feedback, a name chosen by the client; at most 64 bytes.
+    #[schema(max_length = 64)]
     pub feedback: Option<String>,
 }
 
@@ -66,6 +72,8 @@ pub struct ObserveReply {
     pub user_epoch: u64,
     /// The position of the observation in its partition of the log.
     pub sequence: u64,
+    /// The id given by the client or made by the node, by which the observation is corrected or
+    /// deleted.
     #[schema(value_type = Id)]
     pub observation_id: ObservationId,
     /// Whether the observation was already stored.
@@ -77,6 +85,7 @@ pub struct ObserveReply {
     pub clipped: Option<f32>,
     /// The result of joining the observation to its decision; absent if it refers to none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub joined: Option<Joined>,
 }
 

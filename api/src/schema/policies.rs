@@ -10,14 +10,17 @@ use utoipa::ToSchema;
 #[schema(example = json!({"name": "epsilon_greedy", "epsilon": 0.1}))]
 pub enum Policy {
     /// Ranks by the highest score.
+    #[schema(title = "GreedyPolicy")]
     Greedy,
     /// Picks the highest score, or with probability `epsilon` a uniformly random candidate.
+    #[schema(title = "EpsilonGreedyPolicy")]
     EpsilonGreedy {
         /// The probability of a uniform draw, per slot.
         #[schema(required = false, minimum = 0, maximum = 1, default = json!(EpsilonGreedy::DEFAULT_EPSILON))]
         epsilon: f64,
     },
     /// Draws candidates in proportion to `exp(lambda * score)`.
+    #[schema(title = "SoftmaxPolicy")]
     Softmax {
         /// The inverse temperature of the draw, in units of 1 / label.
         #[schema(required = false, minimum = 0, maximum = 1e6, default = json!(Softmax::DEFAULT_LAMBDA))]
@@ -25,6 +28,7 @@ pub enum Policy {
     },
     /// Draws candidates by how far their score is below the best. Exploration fades as the user's
     /// observations accumulate.
+    #[schema(title = "SquareCbPolicy")]
     #[serde(rename = "squarecb")]
     SquareCb {
         /// The factor of `gamma`, in units of 1 / label.
@@ -35,6 +39,7 @@ pub enum Policy {
         gamma_exponent: f64,
     },
     /// Ranks by the highest `score + alpha * std_error`.
+    #[schema(title = "LinUcbPolicy")]
     LinUcb {
         /// The width of the confidence bound, in standard errors.
         #[schema(required = false, minimum = 0, maximum = 100, default = json!(LinUcb::DEFAULT_ALPHA))]
@@ -42,6 +47,7 @@ pub enum Policy {
     },
     /// Ranks by the highest score under weights that explain the user's history about as well as
     /// the best weights.
+    #[schema(title = "RegCbPolicy")]
     #[serde(rename = "regcb")]
     RegCb {
         /// The tolerated excess over the minimal loss, relative to noise variance and logarithm of
@@ -50,6 +56,7 @@ pub enum Policy {
         mellowness: f64,
     },
     /// Ranks by the highest score under weights drawn from the user's posterior.
+    #[schema(title = "ThompsonPolicy")]
     Thompson {
         /// The width of the draw, in standard deviations of the posterior.
         #[schema(required = false, minimum = 0, maximum = 100, default = json!(Thompson::DEFAULT_ALPHA))]
@@ -74,12 +81,42 @@ impl From<PolicySpec> for Policy {
 }
 
 /// The recorded policy of a decision.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordedPolicy {
     #[serde(flatten)]
     pub policy: Policy,
     /// Other settings that affected the order.
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub arranged: Option<Arranged>,
+}
+
+// OpenAPI describes `RecordedPolicy` so, because generators of clients cannot combine the alternatives of `Policy` with
+// another field.
+/// The recorded policy of a decision: its name, its parameters and other settings.
+#[derive(ToSchema)]
+#[schema(as = RecordedPolicy)]
+pub struct RecordedPolicyFields {
+    pub name: PolicyName,
+    /// Of `epsilon_greedy`.
+    #[schema(nullable = false)]
+    pub epsilon: Option<f64>,
+    /// Of `softmax`.
+    #[schema(nullable = false)]
+    pub lambda: Option<f64>,
+    /// Of `squarecb`.
+    #[schema(nullable = false)]
+    pub gamma_scale: Option<f64>,
+    /// Of `squarecb`.
+    #[schema(nullable = false)]
+    pub gamma_exponent: Option<f64>,
+    /// Of `lin_ucb` and `thompson`.
+    #[schema(nullable = false)]
+    pub alpha: Option<f64>,
+    /// Of `regcb`.
+    #[schema(nullable = false)]
+    pub mellowness: Option<f64>,
+    /// Other settings that affected the order.
+    #[schema(nullable = false)]
     pub arranged: Option<Arranged>,
 }
 
@@ -89,6 +126,7 @@ pub struct Arranged {
     /// The amount that each boost added to the scores of its items.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub boost: Vec<f64>,
+    /// The diversity of the ranking, from 0 to 1; absent if none was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diversity: Option<f64>,
 }
@@ -166,6 +204,7 @@ mod tests {
         let names = serde_json::to_value(PolicyName::schema()).unwrap();
         assert_eq!(names["enum"], json!(PolicySpec::NAMES));
         let described = serde_json::to_value(Policy::schema()).unwrap();
+        let recorded = serde_json::to_value(RecordedPolicyFields::schema()).unwrap();
         for (name, object) in PolicySpec::NAMES.into_iter().zip(described["oneOf"].as_array().unwrap()) {
             assert_eq!(object["properties"]["name"]["enum"], json!([name]));
             assert_eq!(object["required"], json!(["name"]), "parameters have defaults");
@@ -173,6 +212,7 @@ mod tests {
             for (parameter, usual) in usual.as_object().unwrap().iter().filter(|(parameter, _)| *parameter != "name") {
                 let described = &object["properties"][parameter];
                 assert_eq!(described["default"], *usual, "{name}.{parameter}");
+                assert!(recorded["properties"][parameter].is_object(), "{name}.{parameter} can be recorded");
                 let accepts =
                     |value: f64| serde_json::from_value::<PolicySpec>(json!({"name": name, parameter: value}));
                 let [least, most] = ["minimum", "maximum"].map(|bound| described[bound].as_f64().unwrap());

@@ -53,6 +53,7 @@ pub struct EvaluateBody {
     #[schema(minimum = 0, maximum = 1_000_000_000)]
     pub switch_threshold: Option<f64>,
     /// The seed of sampling, cross-fitting folds and bootstrap resamples; 1 by default.
+    #[schema(format = "uint64")]
     pub seed: Option<u64>,
 }
 
@@ -225,6 +226,7 @@ pub struct EstimateReport {
     pub effective_sample_size: f64,
     /// Why the estimate is refused; absent if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub refused: Option<String>,
 }
 

@@ -12,9 +12,10 @@ use super::selections::ArmWeight;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PredictBody {
+    /// The user; an unknown one is scored from the prior.
     #[schema(value_type = IdOrInteger)]
     pub user: UserId,
-    /// A single item.
+    /// A single item. Exactly one of `item` and `items` is required.
     #[schema(value_type = Option<IdOrInteger>)]
     pub item: Option<ItemId>,
     /// Several items.
@@ -41,11 +42,13 @@ pub struct Score {
     pub label_std: f32,
     /// Under logistic loss: the probability of the label 1.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub probability: Option<f32>,
     /// Whether anything is known of the item; otherwise it is scored as an average item.
     pub known: bool,
     /// For a combining selection: the share of its arms that agree with the score.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub confidence: Option<f32>,
 }
 
@@ -72,18 +75,21 @@ pub struct PredictReply {
     /// The version that scored; if several arms of a selection answered, that of the arm with the
     /// largest weight.
     pub version: u64,
+    /// The user's epoch: the number of the user's events that the scores reflect.
     pub user_epoch: u64,
     /// Whether the user has no observations, so that the prior is used.
     pub cold: bool,
     pub scores: Vec<Score>,
     /// For a choosing selection: the model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Name>)]
+    #[schema(nullable = false, value_type = Option<Name>)]
     pub arm: Option<ModelName>,
     /// The probability with which that model was drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub arm_propensity: Option<f32>,
     /// For a combining selection: the models that answered together.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub arms: Option<Vec<ArmWeight>>,
 }

@@ -13,6 +13,7 @@ use super::settings::{Loss, Metric};
 /// A mean loss in the model's metric.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Mean {
+    /// The mean loss, in the metric of the model.
     pub value: f64,
     /// Number of observations.
     pub count: u64,
@@ -23,6 +24,7 @@ pub struct Mean {
 pub struct Window {
     /// Length of the window: at most this many of the latest observations.
     pub observations: usize,
+    /// The mean loss, in the metric of the model.
     pub value: f64,
     /// Number of observations in the mean.
     pub count: u64,
@@ -31,7 +33,9 @@ pub struct Window {
 /// The baseline of a version: the mean loss of its first observations.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Baseline {
+    /// The mean loss, in the metric of the model.
     pub value: f64,
+    /// Number of observations in the mean.
     pub count: u64,
     /// When the baseline was complete, in Unix milliseconds.
     pub at: i64,
@@ -40,8 +44,10 @@ pub struct Baseline {
 /// The mean loss of one user's observations.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct OfUser {
+    /// The user.
     #[schema(value_type = Id)]
     pub user: UserId,
+    /// The mean loss, in the metric of the model.
     pub value: f64,
     pub count: u64,
 }
@@ -54,6 +60,7 @@ pub struct Users {
     /// Number of tracked users with at least 5 observations; the other figures are over these
     /// users.
     pub compared: usize,
+    /// The median of the users' mean losses.
     pub median: Option<f64>,
     /// The ninth decile: nine of ten users have a lower loss.
     pub ninth_decile: Option<f64>,
@@ -66,9 +73,11 @@ pub struct Users {
 pub struct Rise {
     /// Number of observations before the rise.
     pub before: u64,
+    /// The mean loss before the rise.
     pub value_before: f64,
     /// Number of observations from the rise to the alarm.
     pub after: u64,
+    /// The mean loss since the rise.
     pub value_after: f64,
 }
 
@@ -103,6 +112,7 @@ pub struct Point {
     pub at: i64,
     pub version: u64,
     pub count: u64,
+    /// The mean loss, in the metric of the model.
     pub value: f64,
 }
 

@@ -22,6 +22,7 @@ use super::selections::{Answered, ArmWeight};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TopkBody {
+    /// The user; an unknown one is ranked for by the prior.
     #[schema(value_type = IdOrInteger)]
     pub user: UserId,
     /// The candidates; repeated items count once.
@@ -36,6 +37,7 @@ pub struct TopkBody {
     /// The seed of the policy's random generator: equal seeds give equal rankings. Seeded rankings
     /// are not random, and estimates exclude them, so do not set it for traffic that should be used
     /// for evaluation.
+    #[schema(format = "uint64")]
     pub seed: Option<u64>,
     /// The reply must reflect at least this many of the user's events.
     #[schema(value_type = Option<u64>)]
@@ -50,19 +52,27 @@ pub struct TopkBody {
 pub struct Slot {
     #[schema(value_type = Id)]
     pub item: ItemId,
+    /// The expected label; under logistic loss, its log-odds.
     pub score: f32,
+    /// The standard error of the score.
     pub std_error: f32,
+    /// The standard deviation of the label around its prediction.
     pub label_std: f32,
     /// Under logistic loss: the probability of the label 1.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub probability: Option<f32>,
     /// The probability of this item in this slot, given the slots above; null if not computed.
     pub propensity: Option<f32>,
+    /// Whether anything is known of the item; otherwise it is scored as an average item.
     pub known: bool,
     /// For a combining selection: the share of its arms that agree with the score.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub confidence: Option<f32>,
 }
+
+objects!(BoostBody);
 
 impl Slot {
     fn new(ranked: Ranked, loss: Loss) -> Self {
@@ -90,28 +100,36 @@ pub struct TopkReply {
     pub logged: bool,
     /// The user, if the ranking is for a single user.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Id>)]
+    #[schema(nullable = false, value_type = Option<Id>)]
     pub user: Option<UserId>,
+    /// The version that scored; if several arms of a selection answered, that of the arm with the
+    /// largest weight.
     pub version: u64,
+    /// The user's epoch: the number of the user's events that the scores reflect.
     pub user_epoch: u64,
     /// Whether the user has no observations, so that the prior is used.
     pub cold: bool,
+    /// The policy that ranked, with all of its parameters.
     pub policy: Policy,
+    /// The seed of the policy's random generator.
     pub seed: u64,
     /// Whether the request set the seed; estimates exclude such decisions.
     pub seed_given: bool,
     /// Whether the ranking was drawn uniformly for the validation pool.
     pub pool: bool,
+    /// The slots, best first.
     pub items: Vec<Slot>,
     /// For a choosing selection: the model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Name>)]
+    #[schema(nullable = false, value_type = Option<Name>)]
     pub arm: Option<ModelName>,
     /// The probability with which that model was drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub arm_propensity: Option<f32>,
     /// For a combining selection: the models that answered together.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub arms: Option<Vec<ArmWeight>>,
 }
 
@@ -185,6 +203,7 @@ pub struct RecommendBody {
     pub policy: Option<PolicySpec>,
     /// The seed of all random draws: equal seeds give equal rankings. As in `topk`, estimates
     /// exclude such decisions.
+    #[schema(format = "uint64")]
     pub seed: Option<u64>,
     /// The reply must reflect at least this many of the user's events.
     #[schema(value_type = Option<u64>)]
@@ -196,7 +215,7 @@ pub struct RecommendBody {
 
 /// A boost of items.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct BoostBody {
     /// The boosted items.
     #[schema(value_type = filters::Filter)]

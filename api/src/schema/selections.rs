@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ids::{Name, NameOrInteger};
-use super::models::Kind;
+use super::models::{Kind, SelectionKind};
 use super::nullable;
 use super::policies::{Policy, PolicyOrName};
 use super::settings::DefaultReward;
@@ -45,7 +45,7 @@ pub struct NewSelectionBody {
     /// The name: ASCII letters, digits, `-` and `_`.
     #[schema(value_type = NameOrInteger)]
     pub name: ModelName,
-    /// `selection`.
+    #[schema(value_type = SelectionKind)]
     pub kind: Kind,
     /// The models that answer for the selection; they must have the same stream and loss.
     #[schema(value_type = Vec<NameOrInteger>, min_items = 2, max_items = 8)]
@@ -109,7 +109,7 @@ pub struct Selection {
     pub name: ModelName,
     /// The id, which is never reused.
     pub id: u64,
-    /// `selection`.
+    #[schema(value_type = SelectionKind)]
     pub kind: Kind,
     #[schema(value_type = Name)]
     pub stream: StreamName,

@@ -45,7 +45,7 @@ mirror_enum! {
 
 /// How candidates are evaluated against the active version before they are activated.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct Gate {
     /// The share of the incumbent's loss by which a candidate must be better; if negative, by which
     /// it may be worse.
@@ -56,6 +56,7 @@ pub struct Gate {
     pub holdout_share: f64,
     /// The number of validation pool observations in the holdout from which on they are also
     /// evaluated separately.
+    #[schema(format = "uint64")]
     pub pool_min: u64,
     /// Lets every candidate pass; the report contains what the verdict would have been.
     pub force: bool,
@@ -68,7 +69,7 @@ pub struct Gate {
 /// The guard after a promotion: how long a new version is compared with the previous one. If the
 /// previous one is better, the model rolls back to it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct Guard {
     /// Number of observations after which the guard ends, at least 10; 0 disables the guard.
     #[schema(maximum = 100_000)]
@@ -83,7 +84,7 @@ pub struct Guard {
 
 /// The trainer of a model and its settings.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(remote = "Self", default, deny_unknown_fields)]
 #[schema(example = json!({"engine": "als", "limits": {"seconds": 3600}}))]
 pub struct Trainer {
     /// `als` or `popularity`, which are built in, or the name of a trainer whose command line is in the node's
@@ -109,7 +110,7 @@ pub struct Trainer {
 /// Limits of one training, all of its processes together. Missing figures default to the node's
 /// limits, which no figure may exceed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(remote = "Self", default, deny_unknown_fields)]
 pub struct TrainerLimits {
     /// Bytes of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,7 +137,7 @@ pub struct TrainerLimits {
 
 /// The reward of a shown slot without a reward in time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 #[schema(example = json!({"label": 0, "after_seconds": 1800, "slots": 10}))]
 pub struct DefaultReward {
     /// The label of the default reward.
@@ -154,6 +155,9 @@ pub struct DefaultReward {
 fn slots_default() -> u32 {
     10
 }
+
+objects!(Gate, Guard, Trainer, TrainerLimits, DefaultReward);
+serialized_objects!(Gate, Guard, Trainer, TrainerLimits, DefaultReward);
 
 same_fields!(Gate = GateConfig { margin, holdout_share, pool_min, force, shadow_seconds });
 same_fields!(Guard = GuardConfig { observations, seconds, margin });

@@ -10,12 +10,14 @@ use utoipa::ToSchema;
 #[schema(example = json!({"name": "exp3", "floor": 0.05}))]
 pub enum Strategy {
     /// EXP3: one model answers, drawn with exponential weights.
+    #[schema(title = "Exp3Strategy")]
     Exp3 {
         /// The share of the requests for which a model is drawn uniformly.
         #[schema(required = false, minimum = 0.001, maximum = 1, default = 0.01)]
         floor: f64,
     },
     /// EXP4: all models answer together, combined with exponential weights.
+    #[schema(title = "Exp4Strategy")]
     Exp4 {
         /// The share of the label range by which a model may differ from the answer and still agree
         /// with it.
@@ -23,12 +25,14 @@ pub enum Strategy {
         tolerance: f64,
     },
     /// Tsallis-INF: one model answers, drawn by mirror descent with the Tsallis entropy.
+    #[schema(title = "TsallisInfStrategy")]
     TsallisInf {
         /// The share of the requests for which a model is drawn uniformly.
         #[schema(required = false, minimum = 0.001, maximum = 1, default = 0.01)]
         floor: f64,
     },
     /// A/B split: each user is answered by one model, drawn once.
+    #[schema(title = "AbStrategy")]
     Ab {
         /// The share of users of each model, in the order of the arms; must sum to 1; equal shares
         /// by default.

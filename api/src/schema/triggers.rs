@@ -9,7 +9,7 @@ use super::nullable;
 /// Triggers that retrain a model automatically. A trigger that is missing or null is off; without
 /// any, a model is retrained on request only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct Triggers {
     /// Retrain if the loss exceeds the baseline of the version.
     pub threshold: Option<ThresholdTrigger>,
@@ -30,7 +30,7 @@ pub struct Triggers {
 /// Retrain if the mean loss over a window exceeds the baseline: that of the version's first
 /// observations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct ThresholdTrigger {
     /// The share of the metric (RMSE, or mean log loss) by which the baseline must be exceeded.
     #[schema(minimum = 0.001, maximum = 10)]
@@ -55,7 +55,7 @@ mirror_enum! {
 
 /// The Page–Hinkley test on the loss of the active version.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct DriftTrigger {
     /// The rise that is tolerated, in standard deviations of the loss.
     #[schema(minimum = 0, maximum = 10)]
@@ -71,7 +71,7 @@ pub struct DriftTrigger {
 /// Retrain once this time has passed since the last training started and there are new
 /// observations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ScheduleTrigger {
     /// The time, in seconds.
     #[schema(minimum = 1, maximum = 31_622_400, example = 86_400)]
@@ -81,8 +81,9 @@ pub struct ScheduleTrigger {
 /// Retrain once the log contains enough records that the latest trained version was not trained on:
 /// `observations`, and at least the share `growth` of those that it was trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct VolumeTrigger {
+    /// Number of records.
     #[schema(minimum = 1, maximum = 1_000_000_000_000_u64, example = 100_000)]
     pub observations: u64,
     /// 0 by default. With 0.5, the log grows by half between two trainings.
@@ -94,7 +95,7 @@ pub struct VolumeTrigger {
 /// Fit offsets of items, by the trainer `popularity`, while the model was not trained otherwise:
 /// whenever the log has grown by `observations` records and by the share `growth`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct PopularityTrigger {
     #[schema(minimum = 1, maximum = 1_000_000_000_000_u64)]
     pub observations: u64,
@@ -112,6 +113,9 @@ impl Default for PopularityTrigger {
 }
 
 same_fields!(PopularityTrigger = manager::Popularity { observations, growth, until });
+objects!(Triggers, ThresholdTrigger, DriftTrigger, ScheduleTrigger, VolumeTrigger, PopularityTrigger, TriggersChange);
+serialized_objects!(Triggers, ThresholdTrigger, DriftTrigger, ScheduleTrigger, VolumeTrigger, PopularityTrigger);
+
 same_fields!(ThresholdTrigger = manager::Threshold { margin, window, on });
 same_fields!(DriftTrigger = DriftSettings { tolerance, threshold, warm_up });
 same_fields!(ScheduleTrigger = manager::Schedule { every });
@@ -165,7 +169,7 @@ impl Default for DriftTrigger {
 
 /// Triggers to set, or to turn off by null; missing fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct TriggersChange {
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<ThresholdTrigger>)]

@@ -13,6 +13,7 @@ use super::settings::Metric;
 /// A version.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Version {
+    /// The number of the version, counted from 1.
     pub version: u64,
     /// Whether the version is active.
     pub active: bool,
@@ -21,13 +22,16 @@ pub struct Version {
     /// The version whose factors the training warm-started from; null if it was trained from
     /// scratch.
     pub warm_from: Option<u64>,
+    /// The algorithm that trained the version, as the trainer reports it.
     pub algorithm: String,
     /// In Unix milliseconds.
     pub created: i64,
+    /// The length of feature and weight vectors, including the constant.
     pub dim: usize,
     /// Number of items in the version's table.
     pub items: u64,
-    /// The smallest and largest label of the training data.
+    /// The smallest and the largest label of the training data; null if it is not known.
+    #[schema(value_type = Option<Vec<f32>>, min_items = 2, max_items = 2)]
     pub label_range: Option<(f32, f32)>,
     /// Metrics of the trainer.
     pub metrics: BTreeMap<String, f64>,
@@ -49,6 +53,7 @@ pub struct Version {
 
 /// All versions, newest first.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = VersionList)]
 pub struct Versions {
     pub versions: Vec<Version>,
 }
@@ -56,6 +61,7 @@ pub struct Versions {
 /// The active version after an activation or rollback.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Activated {
+    /// The version that is active now.
     pub active_version: u64,
     /// A warning about the version; null if there is none.
     pub warning: Option<String>,
@@ -64,6 +70,7 @@ pub struct Activated {
 /// Items that only one of the versions has.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DifferentItems {
+    /// Number of these items.
     pub count: usize,
     /// The first hundred of these items, by id.
     #[schema(value_type = Vec<Id>)]

@@ -1,5 +1,7 @@
 //! The description of the API is complete, and its bounds and defaults are those of the node.
 
+use std::collections::BTreeSet;
+
 use celeris_tests::Node;
 use serde_json::{Value, json};
 
@@ -34,24 +36,38 @@ fn walk(path: &str, schema: &Value, visit: &mut impl FnMut(&str, &Value)) {
     }
 }
 
+/// Every operation, with its path.
+fn operations(description: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let paths = description["paths"].as_object().unwrap();
+    paths.iter().flat_map(|(path, methods)| methods.as_object().unwrap().values().map(|method| (path.as_str(), method)))
+}
+
+/// The contents of a request or reply by media type.
+fn contents(body: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    body["content"].as_object().into_iter().flatten()
+}
+
+/// The responses of an operation by status, with references resolved.
+fn responses<'a>(description: &'a Value, operation: &'a Value) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    operation["responses"].as_object().unwrap().iter().map(|(status, response)| {
+        let reference = response["$ref"].as_str().map(|reference| reference.strip_prefix('#').unwrap());
+        (status.as_str(), reference.map_or(response, |pointer| description.pointer(pointer).unwrap()))
+    })
+}
+
 /// Calls `visit` with every schema of the description: components, parameters, and the bodies of
 /// requests and replies.
 fn walk_all(description: &Value, visit: &mut impl FnMut(&str, &Value)) {
     for (name, schema) in description["components"]["schemas"].as_object().unwrap() {
         walk(name, schema, visit);
     }
-    for (path, methods) in description["paths"].as_object().unwrap() {
-        for (method, operation) in methods.as_object().unwrap() {
-            let path = format!("{method} {path}");
-            for parameter in operation["parameters"].as_array().into_iter().flatten() {
-                walk(&path, &parameter["schema"], visit);
-            }
-            let replies = operation["responses"].as_object().unwrap().values();
-            for content in std::iter::once(&operation["requestBody"]).chain(replies) {
-                for media_type in content["content"].as_object().into_iter().flat_map(|types| types.values()) {
-                    walk(&path, &media_type["schema"], visit);
-                }
-            }
+    for (path, operation) in operations(description) {
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            walk(path, &parameter["schema"], visit);
+        }
+        let replies = responses(description, operation).map(|(_, response)| response);
+        for body in std::iter::once(&operation["requestBody"]).chain(replies) {
+            contents(body).for_each(|(_, content)| walk(path, &content["schema"], visit));
         }
     }
 }
@@ -90,6 +106,51 @@ fn references_lead_to_schemas() {
             assert!(schemas.contains_key(name), "{path}: {reference}");
         }
     });
+}
+
+#[test]
+fn every_operation_has_an_id_of_its_own_and_its_parameters() {
+    let (_dir, _node, description) = node();
+    let mut ids = BTreeSet::new();
+    for (path, operation) in operations(&description) {
+        let id = operation["operationId"].as_str().unwrap();
+        assert!(ids.insert(id), "{path}: {id} is the id of another operation");
+        let mut in_path = BTreeSet::new();
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            let (name, place) = (parameter["name"].as_str().unwrap(), parameter["in"].as_str().unwrap());
+            assert!(place == "query" || in_path.insert(name), "{path}: {name} twice");
+            assert!(!parameter["description"].as_str().unwrap_or_default().is_empty(), "{path}: {name}");
+            assert_eq!(parameter["required"], place == "path", "{path}: {name}");
+        }
+        let template = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        assert_eq!(in_path, template.collect(), "{path}: parameters in the path");
+    }
+    assert!(ids.len() > 35, "only {ids:?}");
+}
+
+#[test]
+fn every_response_is_described_and_every_problem_is_a_problem() {
+    let (_dir, _node, description) = node();
+    for (path, operation) in operations(&description) {
+        let id = operation["operationId"].as_str().unwrap();
+        let mut successes = 0;
+        for (status, response) in responses(&description, operation) {
+            assert!(!response["description"].as_str().unwrap_or_default().is_empty(), "{id}: {status}");
+            if status.starts_with('2') {
+                successes += 1;
+                continue;
+            }
+            let contents: Vec<_> = contents(response).collect();
+            let schema = json!({"$ref": "#/components/schemas/Problem"});
+            assert_eq!(contents.len(), 1, "{id}: {status}");
+            assert_eq!(contents[0], (&"application/problem+json".to_owned(), &json!({"schema": schema})), "{id}");
+        }
+        assert_eq!(successes, 1, "{id}");
+        let has = |status: &str| operation["responses"].get(status).is_some();
+        assert_eq!(has("404"), path.contains('{'), "{id}: a name that does not exist");
+        assert!(operation["requestBody"].is_null() || has("415"), "{id}: a body of another type");
+        assert!(path == "/healthz" || has("503"), "{id}: an overloaded node");
+    }
 }
 
 /// Settings of a model: name of the schema, path in the request, and required fields.
@@ -175,11 +236,12 @@ fn a_new_model_has_the_documented_defaults() {
 fn every_kind_of_filter_is_described() {
     let (_dir, node, description) = node();
     node.client().post("/v1/models", &json!({"name": "films", "dim": 4})).expect(201);
-    let kinds = description["components"]["schemas"]["Filter"]["oneOf"].as_array().unwrap().iter();
-    let kinds: Vec<&str> =
-        kinds.flat_map(|kind| kind["properties"].as_object().unwrap().keys().map(String::as_str)).collect();
+    let kinds = description["components"]["schemas"]["Filter"]["properties"].as_object().unwrap();
     let request = json!({"user": "u", "k": 1, "filter": {}});
     let refused = node.model("films").post("recommend", &request).expect(422);
     let detail = refused["detail"].as_str().unwrap();
-    assert!(detail.contains(&format!("one of {} at", kinds.join(", "))), "{detail:?} against {kinds:?}");
+    let (_, named) = detail.split_once("one of ").unwrap();
+    let (named, _) = named.split_once(" at").unwrap();
+    let named: BTreeSet<&str> = named.split(", ").collect();
+    assert_eq!(named, kinds.keys().map(String::as_str).collect(), "{detail:?}");
 }

@@ -19,6 +19,7 @@ mod log_lines;
 mod metrics;
 mod one_state;
 mod ope;
+mod openapi_examples;
 mod poisoned;
 mod poisoned_version;
 mod prediction_caching;
