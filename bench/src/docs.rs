@@ -261,7 +261,7 @@ const HOW: &str = "\
   items, against the scan of all; `exclude` takes 10,000 random rows out, against the same search without. `http` is a greedy
   recommendation of a node with a million items of spread lengths, over one connection, for users of 50 observations; of
   users with 5,000 with what they have seen left out, and with it. See
-  [retrieval.md](retrieval.md).
+  [retrieval.md](ideas/retrieval.md).
 ";
 
 /// Stores a report as JSON below `folder`, and regenerates `benchmarks.md` there from all stored

@@ -1,4 +1,4 @@
-//! Decisions: sealed segments and exports. The columns are described in `docs/decisions.md`.
+//! Decisions: sealed segments and exports. The columns are described in `docs/guides/decisions.md`.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};

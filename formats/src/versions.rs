@@ -1,5 +1,5 @@
 //! The table of all versions of an export, `versions.parquet`. The columns are described in
-//! `docs/export.md`.
+//! `docs/reference/export.md`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

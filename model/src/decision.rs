@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn digests_equal_those_of_other_implementations() {
         let items = ["m1", "a-longer-id", "7"].map(|id| ItemId::new(id).expect("valid"));
-        // Computed with Python's `xxhash` as described in `docs/decisions.md`.
+        // Computed with Python's `xxhash` as described in `docs/guides/decisions.md`.
         assert_eq!(CandidateDigest::of(&items).to_string(), "e6c282ea53b8963e783cfcafba103944");
         let swapped = [items[1].clone(), items[0].clone(), items[2].clone()];
         assert_ne!(CandidateDigest::of(&items), CandidateDigest::of(&swapped), "order counts");

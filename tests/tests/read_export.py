@@ -1,4 +1,4 @@
-"""Reads an export with pandas as docs/export.md says, and prints what it found as one JSON object.
+"""Reads an export with pandas as docs/reference/export.md says, and prints what it found as one JSON object.
 
 Usage: read_export.py FOLDER
 """

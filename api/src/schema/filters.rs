@@ -3,7 +3,7 @@
 use utoipa::ToSchema;
 
 /// A filter on item attributes: an object with one key. At most 8 levels deep, with at most 4096
-/// filters and values in total. docs/filters.md describes the language.
+/// filters and values in total. docs/guides/filters.md describes the language.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(min_properties = 1, max_properties = 1, example = json!({"all": [

@@ -10,7 +10,7 @@
 //! `sealed_decisions/model=NAME/` contains the decisions of every model in the same way.
 //!
 //! The node never reads observations back from here: the log is authoritative, and the folder may
-//! be deleted. The guarantees for readers are in `docs/sealed-segments.md`.
+//! be deleted. The guarantees for readers are in `docs/reference/sealed-segments.md`.
 
 mod decisions;
 mod files;

@@ -9,7 +9,7 @@
 //!   _SUCCESS                    JSON, written last: the number of each
 //! ```
 //!
-//! The columns are in `docs/export.md`.
+//! The columns are in `docs/reference/export.md`.
 
 mod decisions;
 mod versions;
