@@ -11,8 +11,9 @@ use celeris_manager::{TrainerLimits, Trainers, TrainingOptions};
 use celeris_model::Timestamp;
 use celeris_model::observation::EARLIEST;
 use celeris_storage::StorageOptions;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::{Table, Value};
+use utoipa::ToSchema;
 
 use crate::hosts::without_port;
 
@@ -23,26 +24,33 @@ const ENV_SEPARATOR: &str = "__";
 /// The configuration of a node.
 ///
 /// In the environment a key is written `CELERIS_SECTION__KEY`, as in `CELERIS_MEMORY__USERS=2GiB`.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    #[schema(inline)]
     pub server: Server,
     /// Limits of requests.
+    #[schema(inline)]
     pub limits: Limits,
     /// Memory budgets.
+    #[schema(inline)]
     pub memory: Memory,
     /// Copying of the log to Parquet segments.
+    #[schema(inline)]
     pub sealing: Sealing,
     /// Background verification of the store.
+    #[schema(inline)]
     pub verification: Verification,
     /// Recording of decisions.
+    #[schema(inline)]
     pub decisions: Decisions,
     /// Trainers and their limits.
+    #[schema(inline)]
     pub training: Training,
 }
 
 /// The listening socket and its connections.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
     /// Address and port; port 0 picks a free one.
@@ -58,9 +66,11 @@ pub struct Server {
     /// How long a connection may take to send a complete request head, and how long it may accept
     /// no response bytes.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub idle_timeout: Duration,
     /// How long requests in flight may take to finish after the node was asked to stop.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub drain_timeout: Duration,
 }
 
@@ -119,15 +129,21 @@ fn is_origin(origin: &str) -> bool {
 }
 
 /// Limits of requests.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Maximum size of a JSON body.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub body: ByteSize,
     /// Maximum total size of all partially received bodies; requests beyond it are answered with
     /// 503.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub arriving: ByteSize,
     /// Maximum size of one NDJSON line.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub line: ByteSize,
     /// Maximum number of items in one predict or topk request.
     pub items_per_request: usize,
@@ -138,15 +154,20 @@ pub struct Limits {
     pub streams: usize,
     /// How long a stream may send nothing before it is closed; empty lines keep it open.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub stream_idle_timeout: Duration,
     /// The earliest timestamp of an observation, as RFC 3339 text. The default rejects times in
     /// seconds, which as milliseconds are in January 1970.
-    #[serde(deserialize_with = "time")]
+    #[serde(with = "rfc3339")]
+    #[schema(value_type = String)]
     pub earliest_time: Timestamp,
     /// How far the timestamp of an observation may be ahead of the node's clock.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub clock_skew: Duration,
+    /// How long a request may take; it is answered with 504 after that.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub request_timeout: Duration,
     /// Maximum number of observations in flight per NDJSON stream.
     pub observations_in_flight: usize,
@@ -175,33 +196,57 @@ impl Default for Limits {
 
 const YEAR_2000: Timestamp = Timestamp(946_684_800_000);
 
-fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let time: jiff::Timestamp = text
-        .parse()
-        .map_err(|_| serde::de::Error::custom(format!("expected a time like 1995-01-01T00:00:00Z, got {text:?}")))?;
-    Ok(Timestamp(time.as_millisecond()).max(EARLIEST))
+/// A timestamp as RFC 3339 text.
+mod rfc3339 {
+    use celeris_model::Timestamp;
+    use celeris_model::observation::EARLIEST;
+    use serde::{Deserialize, Deserializer, Serializer, de, ser};
+
+    pub fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        let time = jiff::Timestamp::from_millisecond(time.0).map_err(ser::Error::custom)?;
+        serializer.collect_str(&time)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let time: jiff::Timestamp = text
+            .parse()
+            .map_err(|_| de::Error::custom(format!("expected a time like 1995-01-01T00:00:00Z, got {text:?}")))?;
+        Ok(Timestamp(time.as_millisecond()).max(EARLIEST))
+    }
 }
 
 /// Memory budgets of the caches.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// User states and histories.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub users: ByteSize,
     /// Features of items added after training.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub features: ByteSize,
     /// Cached predictions.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub predictions: ByteSize,
     /// The most items of a request whose predictions are cached and looked up; 0 disables the
     /// cache. `celeris-bench topk` measures it: at dimension 50 a repeated request of 4 items takes
     /// 0.45 of the time, a new one 1.35.
     pub prediction_items: usize,
     /// Per-user states of selections.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub selections: ByteSize,
     /// Items that users have seen, which recommendations can exclude.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub seen: ByteSize,
     /// Block cache of the store.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub blocks: ByteSize,
 }
 
@@ -220,9 +265,10 @@ impl Default for Memory {
 }
 
 /// Recording of decisions: whether, in how much detail, and for how long.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Decisions {
+    /// Whether decisions are recorded.
     pub enabled: bool,
     /// Decisions over at most this many candidates record all of them.
     pub candidates_in_full: usize,
@@ -231,12 +277,15 @@ pub struct Decisions {
     pub candidates_sampled: f64,
     /// Maximum bytes of decisions per second, with bursts of one second's worth; decisions beyond
     /// it are dropped and counted.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub bytes_per_second: ByteSize,
     /// Maximum number of decisions queued for the writer; decisions beyond it are dropped and
     /// counted.
     pub queue: usize,
     /// How long decisions are kept and rewards are joined to them.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub retention: Duration,
 }
 
@@ -267,13 +316,15 @@ impl Decisions {
 }
 
 /// Copying of the log to sealed Parquet segments.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sealing {
+    /// Whether the log is copied to Parquet files.
     pub enabled: bool,
     /// The longest time a record waits to be sealed. Amended records disappear from the files
     /// within twice this time.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub interval: Duration,
     /// This many waiting records trigger sealing before the interval has passed.
     pub records: u64,
@@ -286,16 +337,20 @@ impl Default for Sealing {
 }
 
 /// Background verification of the store's checksums.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Verification {
     /// Delay after the start of the node.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub delay: Duration,
     /// Time between the end of one full pass and the start of the next.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub interval: Duration,
     /// Read rate, per second.
+    #[serde(serialize_with = "serialize_size")]
+    #[schema(value_type = String)]
     pub bytes_per_second: ByteSize,
 }
 
@@ -311,7 +366,7 @@ impl Default for Verification {
 }
 
 /// Trainers and training limits, set by the operator of the node.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
     /// Trainers in addition to the built-in `als`, by the name that models and requests use. Each
@@ -320,9 +375,11 @@ pub struct Training {
     /// node.
     pub trainers: BTreeMap<String, Vec<String>>,
     /// Upper limits of every training.
+    #[schema(inline)]
     pub limits: TrainingLimits,
     /// The folder from which version directories can be registered; without it, registration is
     /// disabled.
+    #[schema(value_type = Option<String>)]
     pub import_dir: Option<PathBuf>,
     /// Whether models that are created without `triggers` are retrained automatically: offsets from
     /// 10 observations on, the first training at 1000, then by volume.
@@ -336,21 +393,27 @@ impl Default for Training {
 }
 
 /// Limits of one training, all of its processes together. A model's `trainer.limits` may be lower.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingLimits {
     /// Memory; by default half of the machine's.
+    #[serde(serialize_with = "serialize_optional_size")]
+    #[schema(value_type = Option<String>)]
     pub memory: Option<ByteSize>,
     /// Wall-clock time from the start of the training.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub time: Duration,
     /// Longest time without a line of output or a change in the output folder; after it, the
     /// training is considered hung.
     #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
     pub heartbeat: Duration,
     /// Processes and threads.
     pub processes: u64,
     /// Bytes written into the job folder; by default half of the free disk space.
+    #[serde(serialize_with = "serialize_optional_size")]
+    #[schema(value_type = Option<String>)]
     pub disk: Option<ByteSize>,
 }
 
@@ -358,6 +421,23 @@ impl Default for TrainingLimits {
     fn default() -> Self {
         let TrainerLimits { memory, time, heartbeat, processes, disk } = TrainerLimits::default();
         Self { memory: memory.map(ByteSize::b), time, heartbeat, processes, disk: disk.map(ByteSize::b) }
+    }
+}
+
+/// Writes a size exactly, in the largest unit of which it is a multiple.
+fn serialize_size<S: Serializer>(size: &ByteSize, serializer: S) -> Result<S::Ok, S::Error> {
+    let bytes = size.as_u64();
+    let unit = [(30, "GiB"), (20, "MiB"), (10, "KiB")].into_iter().find(|(bits, _)| bytes.trailing_zeros() >= *bits);
+    match unit.filter(|_| bytes > 0) {
+        Some((bits, unit)) => serializer.collect_str(&format_args!("{} {unit}", bytes >> bits)),
+        None => serializer.collect_str(&format_args!("{bytes} B")),
+    }
+}
+
+fn serialize_optional_size<S: Serializer>(size: &Option<ByteSize>, serializer: S) -> Result<S::Ok, S::Error> {
+    match size {
+        Some(size) => serialize_size(size, serializer),
+        None => serializer.serialize_none(),
     }
 }
 

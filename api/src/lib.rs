@@ -10,6 +10,7 @@
 mod answer;
 mod compute_pool;
 pub mod config;
+pub mod config_listing;
 mod connections;
 mod description;
 mod error;
@@ -18,6 +19,7 @@ mod hosts;
 mod ingest_pool;
 mod line_replies;
 mod media_types;
+mod metric_help;
 mod middleware;
 mod ndjson;
 pub mod node;

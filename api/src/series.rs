@@ -13,6 +13,8 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SetRe
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use metrics_util::registry::{AtomicStorage, Registry};
 
+use crate::metric_help;
+
 /// Bucket bounds of the request duration histogram, in seconds: from a cached score to a request
 /// timeout.
 const REQUEST_SECONDS: [f64; 14] =
@@ -76,7 +78,7 @@ impl Series {
         let gauges = self.owned.get_gauge_handles().into_iter();
         let gauges = gauges.map(|(key, value)| (key, f64::from_bits(value.load(Ordering::Acquire)).to_string()));
         family_texts(&mut text, "gauge", gauges);
-        text
+        metric_help::with_help(&text)
     }
 
     /// Drains the histograms, and removes the series of deleted models and streams.

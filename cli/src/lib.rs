@@ -3,6 +3,7 @@
 //! `estimate` generates any number of users and items in process, for `estimate-size` and for the
 //! benches, which are a separate binary: see `celeris-bench`.
 
+mod config;
 mod confined;
 mod datasets;
 mod demo;
@@ -56,6 +57,8 @@ enum Command {
     Demo(demo::Args),
     /// Runs a node.
     Serve(serve::Args),
+    /// Prints every key of the configuration with its default and the value in force.
+    Config(config::Args),
     /// Trains a version in a separate process; called by the node.
     Train(train::Args),
     /// Runs a trainer confined; called by the node.
@@ -86,7 +89,7 @@ impl Command {
             | Self::Supervise(_)
             | Self::Become(_)
             | Self::Export(_) => true,
-            Self::Import(_) | Self::Evaluate(_) | Self::EstimateSize(_) | Self::Datasets(_) => false,
+            Self::Config(_) | Self::Import(_) | Self::Evaluate(_) | Self::EstimateSize(_) | Self::Datasets(_) => false,
         }
     }
 }
@@ -203,6 +206,7 @@ pub fn run() -> ExitCode {
     let outcome = match cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Config(args) => config::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Supervise(args) => confined::run_supervisor(&args),
         Command::Become(args) => confined::run_trainer(&args),

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a command line answers on stdout")]
 
 mod deps;
+mod links;
 mod manifest;
 mod modules;
 mod paths;
@@ -37,6 +38,9 @@ enum Command {
     Unused,
     /// Lists words in comments that have a plainer or newer word.
     Words,
+    /// Lists links of the documents to files or headings that do not exist, and documents that
+    /// sources name and that do not exist.
+    Links,
     /// Installs the Python peers that benches compare with, including Spark, at `$CELERIS_PEERS` or
     /// by default `~/.cache/celeris/peers`.
     Peers,
@@ -54,6 +58,7 @@ fn main() -> Result<ExitCode> {
         }
         Command::Unused => (unused::check(&workspace)?, "every declared dependency is named in the sources"),
         Command::Words => (words::check(&workspace)?, "comments use plain words"),
+        Command::Links => (links::check(&workspace.root)?, "every link leads to a file and heading"),
         Command::Peers => return peers::install().map(|()| ExitCode::SUCCESS),
     };
     Ok(report(&findings, &workspace.crates, clean))

@@ -31,6 +31,8 @@ pub struct Dependency {
 /// A workspace.
 #[derive(Debug, Clone)]
 pub struct Workspace {
+    /// The folder of the root manifest.
+    pub root: PathBuf,
     /// The crates of the workspace.
     pub crates: Vec<Crate>,
     /// Packages under `workspace.dependencies` of the root manifest.
@@ -49,9 +51,10 @@ fn read(command: &MetadataCommand) -> Result<Workspace> {
     let metadata = command.exec().context("cannot read the manifests of the workspace")?;
     let packages = metadata.workspace_packages().into_iter();
     let crates = packages.map(|package| read_crate(&metadata, package)).collect::<Result<_>>()?;
-    let root = metadata.workspace_root.join("Cargo.toml");
-    let text = fs::read_to_string(&root).with_context(|| format!("cannot read {root}"))?;
-    Ok(Workspace { crates, shared: shared_dependencies(&text).with_context(|| format!("cannot read {root}"))? })
+    let manifest = metadata.workspace_root.join("Cargo.toml");
+    let text = fs::read_to_string(&manifest).with_context(|| format!("cannot read {manifest}"))?;
+    let shared = shared_dependencies(&text).with_context(|| format!("cannot read {manifest}"))?;
+    Ok(Workspace { root: metadata.workspace_root.into(), crates, shared })
 }
 
 /// The packages that a build of `package` alone links: itself and its normal dependencies at any

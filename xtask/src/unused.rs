@@ -118,7 +118,7 @@ mod tests {
             ],
         };
         let shared = ["builder", "left-over"].map(str::to_owned).into();
-        let findings = check(&Workspace { crates: vec![member], shared }).unwrap();
+        let findings = check(&Workspace { root: folder.path().to_path_buf(), crates: vec![member], shared }).unwrap();
         let expected = [
             "workspace -> left-over: declared, but no crate takes it; remove it",
             "attic -> unused-one: declared, but no source names it; remove it",

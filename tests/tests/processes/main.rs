@@ -6,6 +6,7 @@
 mod bad_command;
 mod bad_trainer;
 mod bench;
+mod config;
 mod corrupt_log;
 mod demo_restart;
 mod evaluate;

@@ -18,6 +18,25 @@ fn records_of_the_log_are_counted() {
 }
 
 #[test]
+fn every_metric_has_its_meaning() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = NodeProcess::serve(dir.path());
+    let films = create_model(&node.client(), "films", 79);
+    films.observe(&json!({"user": "ann", "item": "item-1", "label": 4}));
+    films.post("recommend", &json!({"user": "ann", "k": 3})).expect(200);
+    let metrics = node.client().get("/metrics").text;
+    let lines: Vec<&str> = metrics.lines().collect();
+    for pair in lines.windows(2) {
+        if let Some((name, _)) = pair[1].strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            assert!(pair[0].starts_with(&format!("# HELP {name} ")), "{name} is not in docs/reference/metrics.md");
+        }
+    }
+    assert!(metrics.matches("# HELP ").count() > 40, "{metrics}");
+    let without_markup = "# HELP celeris_rewards_total observations that name a decision (decisions.md)\n";
+    assert!(metrics.contains(without_markup), "{metrics}");
+}
+
+#[test]
 fn unknown_methods_share_one_series() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeProcess::serve(dir.path());
