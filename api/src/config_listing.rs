@@ -37,6 +37,8 @@ impl Section<'_> {
     fn child(&self, key: &str) -> Section<'_> {
         let name = if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) };
         let schema = &self.schema["properties"][key];
+        // The schema of a table whose key has a comment of its own is wrapped.
+        let schema = schema.pointer("/allOf/0").unwrap_or(schema);
         Section { name, schema, value: &self.value[key], default: &self.default[key] }
     }
 }
