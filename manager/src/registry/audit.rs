@@ -28,9 +28,9 @@ pub enum EventKind {
     TrainingStarted,
     /// A retrain job produced no version.
     TrainingFailed,
-    /// A candidate was not better than the active version, and was kept without being activated.
+    /// A candidate did not pass the gate, and was kept without being activated.
     GateRefused,
-    /// A candidate was better than the active version.
+    /// A candidate passed the gate.
     GatePassed,
     /// A version was activated.
     Activated,
