@@ -9,9 +9,8 @@ use std::{env, fmt, fs};
 use bytesize::ByteSize;
 use celeris_manager::{TrainerLimits, Trainers, TrainingOptions};
 use celeris_model::Timestamp;
-use celeris_model::observation::EARLIEST;
 use celeris_storage::StorageOptions;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use toml::{Table, Value};
 use utoipa::ToSchema;
 
