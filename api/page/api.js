@@ -28,7 +28,7 @@ async function call(method, path, { body, signal } = {}) {
     });
   }
   const reply = await response.json().catch(() => null);
-  if (response.ok && reply !== null) return reply;
+  if (response.ok && (reply !== null || response.status === 204)) return reply;
   throw new Problem({
     title: reply?.title || `The service answered ${response.status}`,
     detail: reply?.detail || response.statusText,
@@ -39,6 +39,8 @@ async function call(method, path, { body, signal } = {}) {
 const at = (...segments) => ['/v1', ...segments.map(encodeURIComponent)].join('/');
 
 export const listModels = () => call('GET', at('models'));
+export const createModel = (model) => call('POST', at('models'), { body: model });
+export const deleteModel = (model) => call('DELETE', at('models', model));
 export const getModel = (model) => call('GET', at('models', model));
 export const listVersions = (model) => call('GET', at('models', model, 'versions'));
 export const getQuality = (model) => call('GET', at('models', model, 'quality'));
@@ -52,7 +54,7 @@ export function getSelection(model, { user, segment }) {
 }
 export const activate = (model, version) =>
   call('POST', at('models', model, 'versions', version, 'activate'), { body: {} });
-export const retrain = (model) => call('POST', at('models', model, 'retrain'), { body: {} });
+export const retrain = (model, cold) => call('POST', at('models', model, 'retrain'), { body: { cold } });
 export const getJob = (job) => call('GET', at('jobs', job));
 export const topk = (model, body, signal) => call('POST', at('models', model, 'topk'), { body, signal });
 /** Recommends items from the whole catalog. */
@@ -77,5 +79,11 @@ export function findItems(model, question, signal) {
   return call('GET', `${at('models', model, 'items')}?${new URLSearchParams(asked)}`, { signal });
 }
 
-/** One page of the catalog; `after` is the last item of the previous page. */
-export const listItems = (model, limit, after) => findItems(model, { limit, after });
+/** The filter that every item matches. Without a filter or a text, only items with attributes are listed. */
+const EVERY_ITEM = JSON.stringify({ all: [] });
+
+/** One page of the whole catalog, with `total`; `after` is the last item of the previous page. */
+export const listItems = (model, limit, after) => findItems(model, { limit, after, filter: EVERY_ITEM });
+
+/** Formats a filter for `findItems`; null asks for the whole catalog. */
+export const filterText = (filter) => (filter === null ? EVERY_ITEM : JSON.stringify(filter));

@@ -1,16 +1,13 @@
 // The card of an item: its title, the explanation of its score for the user, and similar items.
 
 import * as api from './api.js';
-import { byId, count, element } from './dom.js';
-import { starsOf } from './stars.js';
+import { byId, element } from './dom.js';
+import { plural, signed } from './format.js';
 
 const REASONS = 6;
 const ALIKE = 8;
 
-const signed = (value) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(2)}`;
-const plural = (number, word) => `${count(number)} ${word}${number === 1 ? '' : 's'}`;
-
-/** The dialog `#card`. The caller of `open` passes the model, the user and the catalog for titles. */
+/** The dialog `#card`. The caller of `open` passes the model, the user, the catalog and the form of labels. */
 export class Card {
   #dialog = byId('card');
   #guarded;
@@ -25,7 +22,7 @@ export class Card {
     this.#dialog.addEventListener('close', () => this.#asked?.abort());
   }
 
-  /** Shows `item`. `about` is `{model, user, epoch, catalog}`; the replies reflect at least `epoch` events. */
+  /** Shows `item`. `about` is `{model, user, epoch, catalog, feedback}`; replies reflect at least `epoch` events. */
   open(item, about) {
     return this.#guarded(async () => {
       this.#asked?.abort();
@@ -51,61 +48,71 @@ export class Card {
   }
 
   #describe(item, { user, catalog }) {
-    const film = catalog.get(item);
+    const listed = catalog.get(item);
     this.#dialog.setAttribute('aria-busy', 'true');
     this.#dialog.dataset.item = item;
-    byId('card-title').replaceChildren(film.name, film.year ? element('span', { class: 'year' }, film.year) : '');
-    byId('card-about').textContent = film.genres.join(' · ');
+    const year = listed.year ? element('span', { class: 'year' }, listed.year) : '';
+    byId('card-title').replaceChildren(listed.name, year);
+    byId('card-about').textContent = listed.tags.join(' · ');
     byId('why-title').textContent = `Why it gets its score for ${user}`;
     byId('why-score').textContent = '–';
     byId('why-error').textContent = '';
+    byId('why-unit').textContent = '';
     for (const list of ['because', 'similar']) byId(list).replaceChildren();
     byId('similar-empty').hidden = true;
   }
 
-  #explain({ score, std_error: error, prior, because, others, observations }, { catalog }) {
-    byId('why-score').textContent = score.toFixed(2);
-    byId('why-error').textContent = `±${error.toFixed(2)}, of which`;
+  #explain(why, { catalog, feedback }) {
+    const { score, prior, because, others, observations } = why;
+    const shown = feedback.score(why);
+    byId('why-score').textContent = shown.text;
+    byId('why-score').dataset.score = score;
+    byId('why-error').textContent = shown.spread;
+    byId('why-unit').textContent = unitOf(feedback, score);
     const furthest = Math.max(...because.map((reason) => Math.abs(reason.contribution)), Number.EPSILON);
     const reasons = because.map(({ item, label, contribution }) =>
       row({
-        words: element('span', { class: 'name', title: catalog.get(item).full }, catalog.get(item).name),
-        given: starsOf(label),
+        words: catalog.get(item).name,
+        given: feedback.given(label),
         value: contribution,
         text: signed(contribution),
         share: contribution / furthest,
       }),
     );
     const rest = observations - because.length;
-    const words = element('span', {}, plural(rest, 'other rating'));
-    const remaining = rest > 0 ? [row({ words, value: others, text: signed(others) })] : [];
-    byId('because').replaceChildren(
-      row({ words: element('span', { class: 'name' }, 'everyone’s taste'), value: prior, text: prior.toFixed(2) }),
-      ...reasons,
-      ...remaining,
-    );
+    const remaining =
+      rest > 0 ? [row({ words: plural(rest, `other ${feedback.noun}`), value: others, text: signed(others) })] : [];
+    const average = row({ words: 'the average user', value: prior, text: prior.toFixed(2) });
+    byId('because').replaceChildren(average, ...reasons, ...remaining);
   }
 
   #compare({ items }, about) {
     byId('similar-empty').hidden = items.length > 0;
     const alike = ({ item, similarity }) => {
-      const film = about.catalog.get(item);
+      const listed = about.catalog.get(item);
       return element(
         'li',
         { 'data-testid': 'similar', 'data-item': item },
-        titleButton(film, () => this.open(item, about)),
-        element('span', { class: 'figure', title: 'Cosine of the features' }, similarity.toFixed(2)),
+        titleButton(listed, () => this.open(item, about)),
+        element('span', { class: 'figure' }, `similarity ${similarity.toFixed(2)}`),
       );
     };
     byId('similar').replaceChildren(...items.map(alike));
   }
 }
 
+/** The scale of the contributions, and the exact score where the form shows another. */
+function unitOf({ kind, range }, score) {
+  if (kind === 'thumbs') return `Contributions are in log-odds; they sum to ${score.toFixed(2)}.`;
+  const outside = score < range[0] || score > range[1];
+  return outside ? `Contributions sum to ${score.toFixed(2)}, outside the range of labels.` : 'The sum of:';
+}
+
 /** A title that opens its card. */
-export function titleButton(film, open) {
-  const year = film.year ? element('span', { class: 'year' }, film.year) : null;
-  const button = { type: 'button', class: 'title', title: film.full, 'aria-haspopup': 'dialog', onclick: open };
-  return element('button', button, film.name, year);
+export function titleButton(listed, open) {
+  const year = listed.year ? element('span', { class: 'year' }, listed.year) : null;
+  const button = { type: 'button', class: 'title', 'aria-haspopup': 'dialog', onclick: open };
+  return element('button', button, listed.name, year);
 }
 
 /** One term of the score; `share` is its fraction of the largest contribution, from -1 to 1. */
@@ -116,8 +123,7 @@ function row({ words, given = null, value, text, share = null }) {
   return element(
     'li',
     { 'data-testid': 'reason', 'data-value': value },
-    words,
-    given,
+    element('span', { class: 'words' }, words, given),
     bar,
     element('span', { class: `figure ${way}` }, text),
   );

@@ -3,7 +3,7 @@
 import { listItems } from './api.js';
 
 const PAGE_ITEMS = 1000;
-/** Maximum number of items on the page; the caption of the ranking counts the loaded ones. */
+/** Maximum number of items on the page. */
 const ITEMS_MAX = 50_000;
 
 /** Titles in library order, with the article last: "Matrix, The". */
@@ -26,30 +26,59 @@ export function splitTitle(title) {
 /** Lower case and without accents, so that "amelie" finds "Amélie". */
 const folded = (text) => text.normalize('NFD').replace(/\p{M}/gu, '').toLowerCase();
 
-/** The displayed fields of an item, from its attributes. */
-export function entry({ item, attributes }) {
+/** The displayed fields of an item, from its attributes; an item without a title is shown by its id. */
+export function entry({ item, attributes }, tagField = 'genres') {
   const full = typeof attributes?.title === 'string' ? attributes.title : item;
-  const genres = Array.isArray(attributes?.genres)
-    ? attributes.genres.filter((genre) => typeof genre === 'string')
-    : [];
-  const { name, year } = splitTitle(full);
-  return { item, full, name, year, genres, search: folded(`${name} ${full}`) };
+  const tags = attributes?.[tagField];
+  const { name, year } = full === item ? { name: item, year: null } : splitTitle(full);
+  return { item, name, year, tags: isTags(tags) ? tags : [], search: folded(`${name} ${full} ${item}`) };
+}
+
+const isTags = (value) => Array.isArray(value) && value.every((tag) => typeof tag === 'string');
+
+/** The attribute with lists of texts that most items have, such as the genres of films; null without one. */
+function commonTags(items) {
+  const frequency = new Map();
+  for (const { attributes } of items) {
+    for (const [field, value] of Object.entries(attributes ?? {})) {
+      if (isTags(value)) frequency.set(field, (frequency.get(field) ?? 0) + 1);
+    }
+  }
+  const [first] = [...frequency].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]));
+  return first?.[0] ?? null;
 }
 
 export class Catalog {
   #entries = new Map();
+  #attributes = new Map();
+  /** The attribute of the chips above the ranking, or null. */
+  tagField = null;
+  /** Number of items of the model, of which at most `ITEMS_MAX` are loaded. */
+  total = 0;
 
-  /** Loads every page; `progress(loaded)` is called after each. */
+  /** Loads every page; `progress(loaded, total)` is called after each. */
   static async load(model, progress) {
     const catalog = new Catalog();
+    const items = [];
     let after = null;
     do {
       const page = await listItems(model, PAGE_ITEMS, after);
-      for (const item of page.items) catalog.#entries.set(item.item, entry(item));
+      items.push(...page.items);
       after = page.next;
-      progress(catalog.size);
-    } while (after !== null && catalog.size < ITEMS_MAX);
+      catalog.total = page.total;
+      progress(items.length, page.total);
+    } while (after !== null && items.length < ITEMS_MAX);
+    catalog.tagField = commonTags(items);
+    for (const item of items) catalog.#add(item);
     return catalog;
+  }
+
+  #add(item) {
+    this.#entries.set(item.item, entry(item, this.tagField));
+    for (const [field, value] of Object.entries(item.attributes ?? {})) {
+      if (!this.#attributes.has(field)) this.#attributes.set(field, new Set());
+      for (const one of Array.isArray(value) ? value : [value]) this.#attributes.get(field).add(one);
+    }
   }
 
   get size() {
@@ -61,21 +90,26 @@ export class Catalog {
     return this.#entries.get(item) ?? entry({ item, attributes: null });
   }
 
-  /** The genres, most frequent first. */
-  genres() {
-    const frequency = new Map();
-    for (const { genres } of this.#entries.values()) {
-      for (const genre of genres) frequency.set(genre, (frequency.get(genre) ?? 0) + 1);
-    }
-    return [...frequency].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([genre]) => genre);
+  /** The attributes of the items: name and set of values. */
+  attributes() {
+    return this.#attributes;
   }
 
-  /** Ids of the items of `genre` (null for any) whose titles contain every word of `query`, except `rated` ones. */
-  select({ genre, query, rated }) {
+  /** The tags, most frequent first. */
+  tags() {
+    const frequency = new Map();
+    for (const { tags } of this.#entries.values()) {
+      for (const tag of tags) frequency.set(tag, (frequency.get(tag) ?? 0) + 1);
+    }
+    return [...frequency].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([tag]) => tag);
+  }
+
+  /** Ids of the items with `tag` (null for any) and with every word of `query` in title or id, except `rated` ones. */
+  select({ tag, query, rated }) {
     const words = folded(query).split(/\s+/).filter(Boolean);
     const chosen = [];
-    for (const [item, { genres, search }] of this.#entries) {
-      if (rated.has(item) || (genre !== null && !genres.includes(genre))) continue;
+    for (const [item, { tags, search }] of this.#entries) {
+      if (rated.has(item) || (tag !== null && !tags.includes(tag))) continue;
       if (words.every((word) => search.includes(word))) chosen.push(item);
     }
     return chosen;

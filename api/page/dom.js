@@ -7,11 +7,6 @@ export function element(tag, attributes = {}, ...children) {
   return furnish(document.createElement(tag), attributes, children);
 }
 
-/** The same for SVG. */
-export function drawn(tag, attributes = {}, ...children) {
-  return furnish(document.createElementNS(SVG, tag), attributes, children);
-}
-
 function furnish(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
@@ -22,12 +17,34 @@ function furnish(node, attributes, children) {
   return node;
 }
 
-/** A star from the sprite in the document. */
-export function star() {
-  return drawn('svg', { class: 'star', viewBox: '0 0 24 24', 'aria-hidden': 'true' }, drawn('use', { href: '#star' }));
+/** A symbol of the sprite in the document: `star`, `up`, `down`. */
+export function icon(name) {
+  const use = furnish(document.createElementNS(SVG, 'use'), { href: `#${name}` }, []);
+  const attributes = { class: `icon ${name}`, viewBox: '0 0 24 24', 'aria-hidden': 'true' };
+  return furnish(document.createElementNS(SVG, 'svg'), attributes, [use]);
 }
 
 export const byId = (id) => document.getElementById(id);
 
-/** Formats 9742 as "9,742", in the locale of the browser. */
-export const count = (number) => number.toLocaleString();
+/** Fills a `dl` with `[name, value]` pairs; pairs whose value is null are omitted. */
+export function facts(list, pairs) {
+  const known = pairs.filter(([, value]) => value !== null && value !== undefined);
+  const pair = ([name, value]) =>
+    element('div', {}, element('dt', {}, name), element('dd', { 'data-fact': name }, value));
+  list.replaceChildren(...known.map(pair));
+}
+
+/** Tells screen readers what has changed. */
+export function announce(words) {
+  byId('announcement').textContent = words;
+}
+
+/**
+ * Replaces the rows of a list only if `key`, which stands for all that they show, has changed: a row keeps the focus
+ * and its open details while nothing happens.
+ */
+export function showRows(list, key, rows) {
+  if (list.dataset.key === key) return;
+  list.dataset.key = key;
+  list.replaceChildren(...rows());
+}

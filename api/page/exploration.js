@@ -1,87 +1,64 @@
-// The exploration of the model: its policy, the share of slots that greedy would not have shown, and the mean reward of
-// shown slots over time.
+// The exploration of the model: its policy, the share of shown items that greedy would not have shown, and the mean
+// reward of what was shown over time.
 
-import * as api from './api.js';
-import { axes } from './chart.js';
-import { byId, count, drawn, element } from './dom.js';
+import { Chart } from './chart.js';
+import { byId, facts } from './dom.js';
+import { clock, count, day, figure, percent, plural } from './format.js';
+import { POLICIES } from './policies.js';
 
-/** Size of the drawing, which scales with the width of its card. */
-const BOX = { width: 360, height: 150, left: 32, right: 10, top: 10, bottom: 24 };
+/** Texts of the results of joining a reward to its decision, other than to a place of it. */
+const JOINED = {
+  repeated: 'Rewards given again',
+  not_shown: 'Rewards of items not shown',
+  other_user: 'Rewards of another user',
+  expired: 'Rewards after the decision expired',
+  unknown: 'Rewards of unknown decisions',
+};
 
-/** Fetches and shows the exploration of the model. */
-export async function showExploration(model) {
-  const explored = await api.getExploration(model);
-  showFigures(explored);
-  showChart(explored);
+export class ExplorationChart {
+  #chart = new Chart(byId('exploration-chart'), { height: 190, x: { time: true } });
+
+  show(explored) {
+    figures(explored);
+    const spans = explored.spans.filter((span) => span.mean_reward !== null);
+    byId('exploration-chart').hidden = spans.length === 0;
+    byId('exploration-empty').hidden = spans.length > 0;
+    if (spans.length === 0) return;
+    const rewards = spans.map((span) => span.mean_reward);
+    const [first, last] = [rewards[0], rewards.at(-1)].map(figure);
+    this.#chart.show({
+      x: spans.map((span) => span.from),
+      yLabel: 'mean reward (labels)',
+      series: [{ values: rewards, colour: '--accent', width: 2.5 }],
+      summary: `Mean reward of what was shown: from ${first} to ${last}`,
+      readout: (index) => {
+        const { from, mean_reward: mean, rewards: times } = spans[index];
+        return `${day(from)}, ${clock(from, { seconds: true })}: mean reward ${figure(mean)}, ${plural(times, 'reward')}`;
+      },
+    });
+  }
 }
 
-const percent = (share) => `${(100 * share).toFixed(1)} %`;
-
-function parametersOf({ name, ...parameters }) {
+function policyWords({ name, ...parameters }) {
   const words = Object.entries(parameters).map(([parameter, value]) => `${parameter} ${value}`);
-  return [name, ...words].join(', ');
+  return [POLICIES[name]?.name ?? name, ...words].join(', ');
 }
 
-function showFigures({ policy, pool_share, totals, joined }) {
-  const { decisions, slots, explored_share, rewards, mean_reward, defaults, defaults_replaced } = totals;
-  byId('exploration-now').textContent = explored_share === null ? '–' : percent(explored_share);
+function figures({ policy, pool_share: pool, totals, joined }) {
+  const { decisions, logged, slots, explored_share: share, rewards, mean_reward: mean, defaults } = totals;
+  byId('exploration-now').textContent = share === null ? '–' : percent(share);
   byId('exploration-caption').textContent =
-    explored_share === null ? 'no ranking yet' : `of ${count(slots)} slots show what greedy would not`;
+    share === null
+      ? 'no ranking since the node started'
+      : `of ${plural(slots, 'place')} show an item that greedy would not have shown`;
   const astray = Object.entries(joined).filter(([result, times]) => result !== 'slot' && times > 0);
-  const facts = [
-    ['Default policy', parametersOf(policy)],
-    ['Validation pool', `${percent(pool_share)} of its rankings`],
-    ['Rankings', `${count(decisions)}, ${count(totals.logged)} logged`],
+  facts(byId('exploration-facts'), [
+    ['Default policy', policyWords(policy)],
+    ['Validation pool', `${percent(pool)} of rankings without a named policy`],
+    ['Rankings', `${count(decisions)}, of which ${count(logged)} logged`],
     ['Rewards', count(rewards)],
-    ['Mean reward', mean_reward === null ? null : mean_reward.toFixed(3)],
-    ['Given by default', defaults > 0 ? `${count(defaults)}, ${count(defaults_replaced)} replaced` : null],
-    ...astray.map(([result, times]) => [result.replaceAll('_', ' '), count(times)]),
-  ].filter(([, value]) => value !== null);
-  byId('exploration-facts').replaceChildren(
-    ...facts.flatMap(([name, value]) => [element('dt', {}, name), element('dd', { 'data-explored': name }, value)]),
-  );
-}
-
-function showChart({ spans }) {
-  const rewarded = spans.filter((span) => span.mean_reward !== null);
-  const chart = byId('exploration-chart');
-  byId('exploration-empty').hidden = rewarded.length > 0;
-  // SVG elements have the attribute, but not the property.
-  chart.toggleAttribute('hidden', rewarded.length === 0);
-  if (rewarded.length === 0) return;
-  const scale = scaleOf(rewarded);
-  chart.replaceChildren(...frame(scale), line(rewarded, scale));
-  const [first, last] = [rewarded[0], rewarded.at(-1)].map((span) => span.mean_reward.toFixed(2));
-  chart.setAttribute('aria-label', `Mean reward of what was shown: from ${first} to ${last}`);
-}
-
-function scaleOf(spans) {
-  const rewards = spans.map((span) => span.mean_reward);
-  const floor = Math.min(0, ...rewards);
-  const ceiling = Math.max(floor + 1e-6, ...rewards);
-  const [first, last] = [spans[0].from, Math.max(spans.at(-1).from, spans[0].from + 1)];
-  const inside = { width: BOX.width - BOX.left - BOX.right, height: BOX.height - BOX.top - BOX.bottom };
-  return {
-    floor,
-    ceiling,
-    first: spans[0].from,
-    last: spans.at(-1).from,
-    x: (from) => BOX.left + ((from - first) / (last - first)) * inside.width,
-    y: (reward) => BOX.height - BOX.bottom - ((reward - floor) / (ceiling - floor)) * inside.height,
-  };
-}
-
-const clock = (time) => new Date(time).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit' });
-
-function frame({ floor, ceiling, first, last, y }) {
-  const levels = { levels: [floor, (floor + ceiling) / 2, ceiling], y, label: (reward) => reward.toFixed(1) };
-  return axes(BOX, levels, { first: clock(first), last: first === last ? undefined : clock(last) });
-}
-
-function line(spans, { x, y }) {
-  const place = (span) => `${x(span.from).toFixed(1)} ${y(span.mean_reward).toFixed(1)}`;
-  const path = spans.map((span, index) => `${index ? 'L' : 'M'}${place(span)}`);
-  // A single point is drawn as a dot: a line of length zero with round caps.
-  if (spans.length === 1) path.push('h0');
-  return drawn('path', { class: 'rmse', d: path.join(''), 'data-testid': 'exploration-line' });
+    ['Mean reward', mean === null ? null : `${figure(mean)} (labels)`],
+    ['Default rewards', defaults > 0 ? `${count(defaults)}, ${count(totals.defaults_replaced)} replaced later` : null],
+    ...astray.map(([result, times]) => [JOINED[result] ?? result.replaceAll('_', ' '), count(times)]),
+  ]);
 }

@@ -1,25 +1,21 @@
-// The ranking: one row per slot, with score, uncertainty and stars; rows move with an animation when the ranking
-// changes.
+// The ranking: one row per slot, with score, uncertainty and a control to answer; rows move with an animation when the
+// ranking changes.
 
 import { element } from './dom.js';
-import { markStars, starInput } from './stars.js';
 
-/** The scale of the bars. The service does not clamp scores, so the scale extends above five stars. */
-const SCALE = { low: 1, high: 5.5 };
 const GLIDE = { duration: 520, easing: 'cubic-bezier(.2, .8, .2, 1)' };
 const RISE = { duration: 360, easing: 'ease-out' };
 
 const still = matchMedia('(prefers-reduced-motion: reduce)');
-
-const onScale = (score) => Math.min(Math.max((score - SCALE.low) / (SCALE.high - SCALE.low), 0), 1);
 
 export class Ranking {
   #list;
   #rate;
   #explain;
   #rows = new Map();
+  #feedback = null;
 
-  /** `rate(item, label)` is called when a star is pressed, `explain(item)` when an explanation is requested. */
+  /** `rate(item, label)` is called when the user answers, `explain(item)` when an explanation is requested. */
   constructor(list, { rate, explain }) {
     this.#list = list;
     this.#rate = rate;
@@ -33,9 +29,10 @@ export class Ranking {
 
   /**
    * Shows `slots`. `moves` says whether positions are compared with the previous ranking, which only makes sense for
-   * the same user, filter and policy. `chance` says whether to show propensities.
+   * the same user, filter and policy. `chance` says whether to show propensities; `feedback` is the form of the labels.
    */
-  show(slots, { catalog, moves, chance }) {
+  show(slots, { catalog, feedback, moves, chance }) {
+    this.#use(feedback);
     const before = this.#positions();
     const changes = moves ? this.#movement(slots) : new Map();
     const rows = new Map();
@@ -49,6 +46,13 @@ export class Ranking {
     if (!still.matches) this.#glide(before);
   }
 
+  /** Another form of labels needs other rows. */
+  #use(feedback) {
+    if (this.#feedback === feedback) return;
+    this.#feedback = feedback;
+    this.#rows = new Map();
+  }
+
   /** Shows placeholder rows while a ranking is loading, to avoid a layout shift. */
   wait(rows) {
     this.#rows = new Map();
@@ -56,10 +60,12 @@ export class Ranking {
     this.#list.replaceChildren(...ghosts);
   }
 
-  /** Highlights the stars of a row whose rating was sent; 0 resets them. */
+  /** Shows in its row that an answer was sent; null resets. */
   mark(item, label) {
     const row = this.#rows.get(item);
-    if (row) markStars(row.stars, label);
+    if (!row) return;
+    row.sent = label !== null;
+    row.control.mark(label);
   }
 
   /** The position of the row with keyboard focus, or null. */
@@ -71,16 +77,15 @@ export class Ranking {
   /** Focuses the row at the position of a rated row, so that keyboard users can continue. */
   focus(place) {
     const rows = [...this.#rows.values()];
-    rows[Math.min(place, rows.length - 1)]?.stars.querySelector('[tabindex="0"]').focus({ preventScroll: true });
+    const control = rows[Math.min(place, rows.length - 1)]?.control.node;
+    control?.querySelector('input, button:not([tabindex="-1"])').focus({ preventScroll: true });
   }
 
   /** By how many positions each remaining item rose (negative if it fell); Infinity for newly shown items. */
   #movement(slots) {
     const staying = new Set(slots.map((slot) => slot.item));
     // A rated item leaves the ranking; the shift of the items below it does not count as movement.
-    const left = this.order.filter(
-      (item) => staying.has(item) || !this.#rows.get(item).stars.classList.contains('sent'),
-    );
+    const left = this.order.filter((item) => staying.has(item) || !this.#rows.get(item).sent);
     const old = new Map(left.map((item, index) => [item, index]));
     const changes = new Map();
     for (const [index, { item }] of slots.entries()) {
@@ -115,7 +120,7 @@ export class Ranking {
     }
   }
 
-  #row(film) {
+  #row(listed) {
     const place = element('span', { class: 'place' });
     const move = element('span', { class: 'move' });
     const chance = element('span', { class: 'chance', hidden: true });
@@ -126,8 +131,8 @@ export class Ranking {
         class: 'ask',
         'data-testid': 'why',
         'aria-haspopup': 'dialog',
-        'aria-label': `Why ${film.name}?`,
-        onclick: () => this.#explain(film.item),
+        'aria-label': `Why ${listed.name}?`,
+        onclick: () => this.#explain(listed.item),
       },
       'why?',
     );
@@ -139,39 +144,40 @@ export class Ranking {
       element('div', { class: 'unsure' }),
       element('div', { class: 'tick' }),
     );
-    const stars = starInput(film.name, (label) => this.#rate(film.item, label));
+    const feedback = this.#feedback;
+    const control = feedback.input(listed.name, (label) => this.#rate(listed.item, label));
     const node = element(
       'li',
-      { class: 'row', 'data-testid': 'row', 'data-item': film.item },
+      { class: 'row', 'data-testid': 'row', 'data-item': listed.item },
       element('div', { class: 'rank' }, place, move),
       element(
         'div',
-        { class: 'film', title: film.full },
-        element('div', { class: 'name' }, film.name, film.year && element('span', { class: 'year' }, film.year)),
-        element('div', { class: 'genres' }, element('span', {}, film.genres.join(' · ')), chance, why),
+        { class: 'film' },
+        element('div', { class: 'name' }, listed.name, listed.year && element('span', { class: 'year' }, listed.year)),
+        element('div', { class: 'genres' }, element('span', {}, listed.tags.join(' · ')), chance, why),
       ),
       element('div', { class: 'belief' }, bar, element('div', { class: 'figures' }, score, spread)),
-      stars,
+      control.node,
     );
-    const update = (slot, { place: number, change, chance: random }) => {
-      markStars(stars, 0);
+    const row = { node, control, sent: false };
+    row.update = (slot, { place: number, change, chance: random }) => {
+      row.sent = false;
+      control.mark(null);
       place.textContent = number;
       showMove(move, change);
       chance.hidden = !random;
-      chance.textContent = slot.propensity === null ? 'by chance' : `chance ${percent(slot.propensity)}`;
+      chance.textContent = slot.propensity === null ? 'by chance' : `chance ${share(slot.propensity)}`;
       chance.title =
         slot.propensity === null
-          ? 'This policy has no closed form for the probability of a slot'
-          : 'The probability that the policy shows this title in this place';
-      score.textContent = slot.score.toFixed(2);
-      spread.textContent = `±${slot.std_error.toFixed(2)}`;
-      slide(bar, {
-        '--low': onScale(slot.score - slot.std_error),
-        '--score': onScale(slot.score),
-        '--high': onScale(slot.score + slot.std_error),
-      });
+          ? 'This policy has no closed form for the probability of a place'
+          : 'The probability that the policy shows this item in this place';
+      const shown = feedback.score(slot);
+      node.dataset.score = slot.score;
+      score.textContent = shown.text;
+      spread.textContent = shown.spread;
+      slide(bar, { '--low': shown.low, '--score': shown.at, '--high': shown.high });
     };
-    return { node, stars, update };
+    return row;
   }
 }
 
@@ -197,7 +203,7 @@ function showMove(node, change) {
   node.title = words;
 }
 
-function percent(share) {
-  if (share >= 0.9995 || share === 0) return `${Math.round(share * 100)} %`;
-  return share < 0.001 ? '< 0.1 %' : `${(share * 100).toPrecision(3)} %`;
+function share(probability) {
+  if (probability >= 0.9995 || probability === 0) return `${Math.round(probability * 100)} %`;
+  return probability < 0.001 ? '< 0.1 %' : `${(probability * 100).toPrecision(3)} %`;
 }

@@ -1,16 +1,17 @@
-// The rating control with five stars, and the display of a rating.
+// Five stars to rate with, and the display of a rating.
 
-import { element, star } from './dom.js';
+import { element, icon } from './dom.js';
 
-export const STARS = [1, 2, 3, 4, 5];
+const STARS = [1, 2, 3, 4, 5];
 
-const plural = (label) => `${label} ${label === 1 ? 'star' : 'stars'}`;
+const words = (label) => `${label} ${label === 1 ? 'star' : 'stars'}`;
 
 /**
- * A rating control for `title`: a single tab stop; arrows move between the stars; Enter, Space or a digit rates. The
- * stars are buttons rather than radio buttons, because arrow keys on radio buttons would rate immediately.
+ * A control for `name` as `{node, mark}`: a single tab stop; arrows move between the stars; Enter, Space or a digit
+ * rates. The stars are buttons rather than radio buttons, because arrow keys on radio buttons would rate immediately.
+ * `mark(label)` shows a label that is being sent; `mark(null)` resets.
  */
-export function starInput(title, rate) {
+export function starInput(name, send) {
   const buttons = STARS.map((label) =>
     element(
       'button',
@@ -18,11 +19,11 @@ export function starInput(title, rate) {
         type: 'button',
         'data-label': label,
         'data-testid': `star-${label}`,
-        'aria-label': `Rate ${title} ${plural(label)}`,
+        'aria-label': `Rate ${name} ${words(label)}`,
         tabindex: label === 1 ? '0' : '-1',
-        onclick: () => rate(label),
+        onclick: () => send(label),
       },
-      star(),
+      icon('star'),
     ),
   );
   const focus = (label) => {
@@ -42,34 +43,28 @@ export function starInput(title, rate) {
     };
     if (event.key in next) focus(next[event.key]);
     else if (STARS.includes(Number(event.key)) && !event.ctrlKey && !event.metaKey && !event.altKey)
-      rate(Number(event.key));
+      send(Number(event.key));
     else return;
     event.preventDefault();
   };
-  return element(
-    'div',
-    { class: 'stars', role: 'group', 'aria-label': `Your rating of ${title}`, onkeydown: keys },
-    ...buttons,
-  );
-}
-
-/** Highlights the pressed stars while the rating is being sent; 0 resets them. */
-export function markStars(control, label) {
-  control.classList.toggle('sent', label > 0);
-  for (const button of control.children) {
-    button.disabled = label > 0;
-    button.classList.toggle('lit', Number(button.dataset.label) <= label);
-  }
+  const group = { class: 'answer stars', role: 'group', 'aria-label': `Your rating of ${name}`, onkeydown: keys };
+  const mark = (label) => {
+    for (const button of buttons) {
+      button.disabled = label !== null;
+      button.classList.toggle('lit', label !== null && Number(button.dataset.label) <= label);
+    }
+  };
+  return { node: element('div', group, ...buttons), mark };
 }
 
 /** The display of a given rating, including half stars. */
 export function starsOf(label) {
-  const row = element('span', { class: 'given', role: 'img', 'aria-label': plural(label) });
+  const row = element('span', { class: 'given', role: 'img', 'aria-label': words(label) });
   for (const step of STARS) {
     const share = Math.min(Math.max(label - step + 1, 0), 1);
-    const icon = star();
-    icon.classList.add(share >= 1 ? 'full' : share > 0 ? 'half' : 'none');
-    row.append(icon);
+    const star = icon('star');
+    star.classList.add(share >= 1 ? 'full' : share > 0 ? 'half' : 'none');
+    row.append(star);
   }
   return row;
 }

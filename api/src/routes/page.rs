@@ -15,6 +15,8 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
+const CSS: &str = "text/css; charset=utf-8";
+
 const SVG: &str = "image/svg+xml";
 
 macro_rules! files {
@@ -27,31 +29,57 @@ macro_rules! files {
     };
 }
 
+// `vendor/` holds uPlot 1.6.32 as published on npm (https://github.com/leeoniya/uPlot, MIT), unchanged. Its licence
+// asks for the notice in every copy, so that the binary holds it too.
 files![
     ("index.html", "text/html; charset=utf-8"),
-    ("style.css", "text/css; charset=utf-8"),
+    ("style.css", CSS),
     ("favicon.svg", SVG),
+    ("amount.js", JAVASCRIPT),
     ("api.js", JAVASCRIPT),
     ("app.js", JAVASCRIPT),
     ("browse.js", JAVASCRIPT),
     ("card.js", JAVASCRIPT),
     ("catalog.js", JAVASCRIPT),
     ("chart.js", JAVASCRIPT),
+    ("command.js", JAVASCRIPT),
+    ("confirm.js", JAVASCRIPT),
     ("dom.js", JAVASCRIPT),
+    ("error.js", JAVASCRIPT),
+    ("events.js", JAVASCRIPT),
     ("exploration.js", JAVASCRIPT),
-    ("life.js", JAVASCRIPT),
-    ("model.js", JAVASCRIPT),
+    ("feedback.js", JAVASCRIPT),
+    ("filter.js", JAVASCRIPT),
+    ("format.js", JAVASCRIPT),
+    ("jobs.js", JAVASCRIPT),
+    ("models.js", JAVASCRIPT),
+    ("newmodel.js", JAVASCRIPT),
+    ("operate.js", JAVASCRIPT),
+    ("plays.js", JAVASCRIPT),
+    ("policies.js", JAVASCRIPT),
+    ("quality.js", JAVASCRIPT),
     ("ranking.js", JAVASCRIPT),
     ("ratings.js", JAVASCRIPT),
+    ("route.js", JAVASCRIPT),
     ("selection.js", JAVASCRIPT),
+    ("session.js", JAVASCRIPT),
+    ("setup.js", JAVASCRIPT),
     ("stars.js", JAVASCRIPT),
+    ("thumbs.js", JAVASCRIPT),
+    ("training.js", JAVASCRIPT),
+    ("triggers.js", JAVASCRIPT),
+    ("try.js", JAVASCRIPT),
     ("users.js", JAVASCRIPT),
+    ("versions.js", JAVASCRIPT),
+    ("vendor/uPlot.esm.js", JAVASCRIPT),
+    ("vendor/uPlot.min.css", CSS),
+    ("vendor/uPlot.LICENSE", "text/plain; charset=utf-8"),
 ];
 
 pub fn router() -> Router<Node> {
     Router::new()
         .route("/", get(|| async { file("index.html") }))
-        .route("/page/{name}", get(|Path(name): Path<String>| async move { file(&name) }))
+        .route("/page/{*name}", get(|Path(name): Path<String>| async move { file(&name) }))
 }
 
 fn file(name: &str) -> Response {
