@@ -34,7 +34,7 @@ export function facts(list, pairs) {
   list.replaceChildren(...known.map(pair));
 }
 
-/** Tells screen readers what has changed. */
+/** Reports a change to screen readers. */
 export function announce(words) {
   byId('announcement').textContent = words;
 }

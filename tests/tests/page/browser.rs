@@ -28,14 +28,21 @@ pub struct Screen {
     width: u32,
     height: u32,
     touch: bool,
+    dark: bool,
 }
 
 impl Screen {
     /// A laptop's browser window.
-    pub const DESK: Self = Self { width: 1280, height: 900, touch: false };
+    pub const DESK: Self = Self { width: 1280, height: 900, touch: false, dark: false };
 
     /// The narrowest phone in common use.
-    pub const PHONE: Self = Self { width: 360, height: 740, touch: true };
+    pub const PHONE: Self = Self { width: 360, height: 740, touch: true, dark: false };
+
+    /// The same with the dark colours of the page.
+    #[must_use]
+    pub fn dark(self) -> Self {
+        Self { dark: true, ..self }
+    }
 
     /// The width of the page in CSS pixels.
     pub fn width(self) -> u32 {
@@ -106,6 +113,8 @@ fn capabilities(screen: Screen, profile: &Path) -> Capabilities {
         "--disable-sync",
         "--disable-dev-shm-usage",
         "--hide-scrollbars",
+        // The preferred colour scheme of web pages: 0 is dark, 1 is light.
+        &format!("--blink-settings=preferredColorScheme={}", u8::from(!screen.dark)),
         &format!("--user-data-dir={}", profile.display()),
     ];
     let metrics = json!({
