@@ -27,17 +27,17 @@ export class Setup {
     if (!needed) return;
     byId('setup-title').textContent = model === null ? 'Start with your own data' : `Set up ${model.name}`;
     this.#training.enable(model !== null && model.observations > 0);
-    const items = session?.catalog.total ?? 0;
-    const key = JSON.stringify([model?.name, model?.observations, items]);
-    showRows(byId('setup-steps'), key, () => this.#steps(model, items));
+    const described = (session?.catalog.attributes().size ?? 0) > 0;
+    const key = JSON.stringify([model?.name, model?.observations, described]);
+    showRows(byId('setup-steps'), key, () => this.#steps(model, described));
   }
 
-  #steps(model, items) {
+  #steps(model, described) {
     const observed = (model?.observations ?? 0) > 0;
     return [
       this.#create(model),
       observe(model, observed),
-      describe(model, items),
+      describe(model, described),
       step({
         name: 'train',
         title: 'Train',
@@ -47,7 +47,7 @@ export class Setup {
           element(
             'p',
             { class: 'hint' },
-            'Features of items are learnt from all observations. Until then, scores mean little.',
+            'A training learns from all observations what items have in common. Until then, scores are rough.',
           ),
           this.#train,
         ],
@@ -95,18 +95,17 @@ function observe(model, observed) {
   });
 }
 
-function describe(model, items) {
+function describe(model, described) {
   const path = `/v1/models/${model?.name ?? 'MODEL'}/items/item-1`;
   const body = { attributes: { title: 'The Third Man (1949)', genres: ['Drama'] } };
   return step({
     name: 'describe',
     title: 'Describe items, if you like',
-    done: items > 0,
+    done: described,
     next: false,
     body: [
       element('p', { class: 'hint' }, 'Titles are shown instead of ids, and attributes can be filtered by.'),
       command('describe an item', curl('PUT', path, body)),
-      ...(items > 0 ? [element('p', { class: 'hint' }, `${plural(items, 'item')} so far`)] : []),
     ],
   });
 }

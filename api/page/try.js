@@ -177,12 +177,11 @@ export class Try {
     return api.recommend(model.name, { ...body, ...filter, exclude: [...this.#sending] }, signal);
   }
 
-  #whyNothing({ reason }) {
+  #whyNothing({ reason_detail: reason }) {
     const { learner, catalog, untrained } = this.#session;
     if (this.#query) return `No item without an answer matches “${this.#query}”.`;
     if (this.#tag !== null) return `You have answered for every item of ${this.#tag}.`;
-    if (typeof reason?.detail === 'string') return reason.detail;
-    if (typeof reason === 'string') return reason;
+    if (reason) return reason;
     if (catalog.total > 0) return 'You have answered for every item.';
     if (learner.observations === 0) return 'There is nothing to rank yet: send observations or describe items.';
     return untrained
