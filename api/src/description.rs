@@ -120,6 +120,13 @@ fn problem(about: &str, status: u16) -> Response {
     response
 }
 
+/// The media type of requests and replies of many lines.
+const LINES: &str = "application/x-ndjson";
+
+/// The statuses with which a line can be rejected.
+const OF_LINES: [u16; 6] =
+    [Malformed::STATUS, Conflict::STATUS, Gone::STATUS, TooLarge::STATUS, Invalid::STATUS, Unavailable::STATUS];
+
 /// Requests to a demo node in order, with its replies. The test `openapi_examples` sends them again
 /// and compares the replies.
 const EXAMPLES: &str = include_str!("../openapi/examples.json");
@@ -142,6 +149,7 @@ pub fn complete(description: &mut OpenApi) {
                 let problem = || Ref::from_response_name(name_of(status)).into();
                 operation.responses.responses.entry(status.to_string()).or_insert_with(problem);
             }
+            describe_rejected_lines(operation);
             describe_successes(operation, &schemas);
             make_optional(operation, &schemas);
             add_example(operation, &examples);
@@ -194,6 +202,23 @@ fn statuses(path: &str, operation: &Operation) -> Vec<u16> {
         statuses.push(Invalid::STATUS);
     }
     statuses
+}
+
+/// Describes the replies to many lines that are all rejected: the status is that of the first line,
+/// and the body is that of the success.
+fn describe_rejected_lines(operation: &mut Operation) {
+    let responses = &mut operation.responses.responses;
+    let Some(RefOr::T(success)) = responses.get("200") else { return };
+    let of_lines = success.content.clone();
+    if !of_lines.contains_key(LINES) {
+        return;
+    }
+    for status in OF_LINES {
+        let mut response =
+            problem("The request was rejected, or all of its lines were, each with its own problem.", status);
+        response.content.extend(of_lines.clone());
+        responses.insert(status.to_string(), response.into());
+    }
 }
 
 /// Describes each response without a description as the schema of its body is described.

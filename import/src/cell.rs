@@ -3,8 +3,7 @@
 
 use std::borrow::Cow;
 
-/// Maximum number of characters of a value in an error.
-const QUOTED_CHARS_MAX: usize = 60;
+use crate::display::{quoted, time};
 
 /// The whole numbers that an `f64` holds exactly end here.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -83,7 +82,7 @@ impl<'a> Cell<'a> {
             Self::Integer(number) => number.to_string(),
             Self::Number(number) => number.to_string(),
             Self::Bool(flag) => flag.to_string(),
-            Self::Time(time) => crate::times::shown(*time),
+            Self::Time(milliseconds) => time(*milliseconds),
             Self::Texts(_) => "a list".to_owned(),
             Self::Unusable(what) => (*what).to_owned(),
         }
@@ -119,13 +118,4 @@ fn parse_number(text: &str, comma: DecimalComma) -> Option<f64> {
         _ => text.parse().ok()?,
     };
     number.is_finite().then_some(number)
-}
-
-/// The beginning of a text, quoted and escaped to fit in one line of an error message.
-#[must_use]
-pub fn quoted(text: &str) -> String {
-    match text.char_indices().nth(QUOTED_CHARS_MAX) {
-        None => format!("{text:?}"),
-        Some((end, _)) => format!("{:?}…", &text[..end]),
-    }
 }

@@ -14,6 +14,7 @@
 
 pub mod cell;
 pub mod check;
+pub mod display;
 pub mod error;
 pub mod ids;
 pub mod input;

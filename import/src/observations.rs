@@ -5,6 +5,7 @@ use celeris_model::{DecisionId, ItemId, Loss, ObservationId, UserId};
 use serde::Serialize;
 
 use crate::cell::Cell;
+use crate::display;
 use crate::error::{BadRow, Fault, ImportError, Place};
 use crate::ids::{COUNTED_MAX, Ids, Repeats};
 use crate::input::{Input, Layout};
@@ -291,7 +292,7 @@ impl Observations {
         let time = times::read(&cell, self.rules.time_unit).map_err(|problem| self.refuse(Role::Time, &problem))?;
         match time {
             Some((time, kind)) if time > self.rules.latest => {
-                let (value, read_as) = (cell.quoted(), times::shown(time));
+                let (value, read_as) = (cell.quoted(), display::time(time));
                 let unit = match kind {
                     TimeKind::Number(unit) => format!(" in {}", TimeKind::Number(unit).words()),
                     TimeKind::Typed | TimeKind::Iso => String::new(),

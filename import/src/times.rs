@@ -3,7 +3,8 @@
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::cell::{Cell, quoted};
+use crate::cell::Cell;
+use crate::display::quoted;
 
 /// The unit of times that are numbers, counted from the beginning of 1970, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -189,10 +190,4 @@ fn not_a_time(value: &str) -> String {
         "{value} is not a time; times are ISO dates (2024-01-31), date-times (2024-01-31 18:30:00, \
          2024-01-31T18:30:00+01:00) or numbers since 1970"
     )
-}
-
-/// A time for people: RFC 3339, or the number if it is beyond the calendar.
-#[must_use]
-pub fn shown(milliseconds: i64) -> String {
-    jiff::Timestamp::from_millisecond(milliseconds).map_or_else(|_| milliseconds.to_string(), |time| time.to_string())
 }

@@ -18,7 +18,7 @@ use crate::line_replies::{self, Replies};
 use crate::ndjson::{self, Line, Reading};
 use crate::schema::ids::Id;
 use crate::schema::items::{
-    Item, ItemBody, ItemChanged, ItemEdited, ItemEditedLine, ItemLine, ItemSummary, Items, is_something,
+    Item, ItemBody, ItemChanged, ItemEdited, ItemEditedLine, ItemLine, ItemSummary, Items, ItemsEdited, is_something,
 };
 use crate::state::Node;
 
@@ -123,11 +123,12 @@ async fn put_item(
 /// Returns one line for each, in order, once the change is durable and in effect, and a summary as
 /// the last one; to an array, an object with `results` and `summary`. A rejected line is answered
 /// with its number and the problem, and the stream continues. If all lines are rejected, the status
-/// is that of the first one, unless that takes longer than a second. A stream that sends nothing for longer than `limits.stream_idle_timeout` ends with such a reply; empty lines keep it
-/// open.
+/// is that of the first one, unless that takes longer than a second. A stream that sends nothing for
+/// longer than `limits.stream_idle_timeout` ends with such a reply; empty lines keep it open.
 #[utoipa::path(post, path = "/v1/models/{model}/items", tag = "items",
-    request_body(content = ItemLine, content_type = "application/x-ndjson"), params(InModel),
-    responses((status = 200, body = ItemEditedLine, content_type = "application/x-ndjson")))]
+    request_body(content((ItemLine = "application/x-ndjson"), (Vec<ItemLine> = "application/json"))), params(InModel),
+    responses((status = 200, description = "What became of each item, in order",
+        content((ItemEditedLine = "application/x-ndjson"), (ItemsEdited = "application/json")))))]
 async fn edit_items(State(node): State<Node>, InModel(model): InModel, request: Request) -> Result<Response, ApiError> {
     node.predictor.models().check_serves(&model)?;
     let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;

@@ -16,7 +16,7 @@ use crate::extract::{Body, InModel, parse};
 use crate::ingest_pool::{Dispatched, OfStream};
 use crate::line_replies::{self, Replies};
 use crate::ndjson::{self, Line, Reading};
-use crate::schema::observations::{ObserveBody, ObserveReply, ObservedLine};
+use crate::schema::observations::{ObserveBody, ObserveReply, ObservedArray, ObservedLine};
 use crate::state::Node;
 
 /// Maximum lines of a batch: some hundred microseconds of work.
@@ -61,8 +61,9 @@ pub async fn observe(
 /// if lines of two users have the same `observation_id`, either of them may be the one that is
 /// rejected.
 #[utoipa::path(post, path = "/v1/models/{model}/observations", tag = "serving",
-    request_body(content = ObserveBody, content_type = "application/x-ndjson"), params(InModel),
-    responses((status = 200, body = ObservedLine, content_type = "application/x-ndjson")))]
+    request_body(content((ObserveBody = "application/x-ndjson"), (Vec<ObserveBody> = "application/json"))),
+    params(InModel), responses((status = 200, description = "What became of each observation, in order",
+        content((ObservedLine = "application/x-ndjson"), (ObservedArray = "application/json")))))]
 async fn observe_lines(
     State(node): State<Node>,
     InModel(model): InModel,

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::ids::{Id, IdOrInteger};
 use crate::error::ApiError;
-use crate::line_replies::RejectedLine;
+use crate::line_replies::{LineCounts, LinesSummary, RejectedLine};
 
 /// Features and attributes of an item; absent fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -86,10 +86,29 @@ pub struct ItemEdited {
     pub deleted: Option<bool>,
 }
 
-/// The reply to one line of a stream of items.
+/// A line of the reply to many items: of an item that was changed, of a rejected line, or the last
+/// one, of all.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum ItemEditedLine {
+    Edited(ItemEdited),
+    Rejected(RejectedLine),
+    Summary(LinesSummary),
+}
+
+/// The reply to an array of items.
+#[derive(ToSchema)]
+pub struct ItemsEdited {
+    /// One for each item, in order.
+    pub results: Vec<ItemResult>,
+    /// The counts of all.
+    pub summary: LineCounts,
+}
+
+/// The result of one item of an array.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub enum ItemResult {
     Edited(ItemEdited),
     Rejected(RejectedLine),
 }

@@ -10,7 +10,7 @@ use super::decisions::Joined;
 use super::ids::{Id, IdOrInteger};
 use super::time::Time;
 use crate::error::ApiError;
-use crate::line_replies::RejectedLine;
+use crate::line_replies::{LineCounts, LinesSummary, RejectedLine};
 use crate::schema::time::timestamp;
 
 /// One observation.
@@ -89,10 +89,29 @@ pub struct ObserveReply {
     pub joined: Option<Joined>,
 }
 
-/// The reply to one line of a stream of observations.
+/// A line of the reply to many observations: of an observation that was learnt, of a rejected line,
+/// or the last one, of all.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum ObservedLine {
+    Learnt(ObserveReply),
+    Rejected(RejectedLine),
+    Summary(LinesSummary),
+}
+
+/// The reply to an array of observations.
+#[derive(ToSchema)]
+pub struct ObservedArray {
+    /// One for each observation, in order.
+    pub results: Vec<ObservedResult>,
+    /// The counts of all.
+    pub summary: LineCounts,
+}
+
+/// The result of one observation of an array.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub enum ObservedResult {
     Learnt(ObserveReply),
     Rejected(RejectedLine),
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use celeris_import::check::{Checked, CheckedItems, CheckedObservations};
-use celeris_import::{BadRow, Role, times};
+use celeris_import::{BadRow, Role, display};
 
 use super::node::Node;
 use super::sending::Counts;
@@ -152,7 +152,7 @@ fn of_observations(text: &mut String, file: &Checked, found: &CheckedObservation
         let _ = writeln!(text, "  labels from {low} to {high}");
     }
     if let (Some((first, last)), Some(kind)) = (found.times, found.time_kind) {
-        let _ = writeln!(text, "  times from {} to {} ({})", times::shown(first), times::shown(last), kind.words());
+        let _ = writeln!(text, "  times from {} to {} ({})", display::time(first), display::time(last), kind.words());
     }
     if found.untimed > 0 {
         let _ = writeln!(text, "  {} rows have no time, and would get the time of arrival", found.untimed);

@@ -8,7 +8,8 @@ use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use super::text::{ROW_BYTES_MAX, Text};
 use super::{Delimiter, Reading, Rows};
-use crate::cell::{Cell, DecimalComma, quoted};
+use crate::cell::{Cell, DecimalComma};
+use crate::display::quoted;
 use crate::error::{BadRow, Fault, ImportError, Place, PlaceUnit};
 
 /// Bytes that the reader takes at a time.
