@@ -57,14 +57,12 @@ install_rust() {
     return 1
 }
 
-# Installs the build dependencies: a C++ compiler and libclang for RocksDB, and Rust.
+# Installs the build dependencies: a C++ compiler and libclang for RocksDB, and Rust; and curl, which the examples use.
 install_build_tools() {
     local missing=()
     command -v c++ >/dev/null || missing+=(g++)
     has_libclang || missing+=(libclang-dev)
-    if ! has_rust && ! command -v rustup >/dev/null && ! command -v curl >/dev/null; then
-        missing+=(curl ca-certificates)
-    fi
+    command -v curl >/dev/null || missing+=(curl ca-certificates)
     [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
     has_rust || install_rust
 }

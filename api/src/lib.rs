@@ -23,6 +23,7 @@ mod metric_help;
 mod middleware;
 mod ndjson;
 pub mod node;
+mod paging;
 mod patient_stream;
 pub mod routes;
 pub mod schema;

@@ -13,8 +13,12 @@ mod evaluate;
 mod export;
 mod import;
 mod logging;
+mod models;
+mod node_client;
 mod progress;
+mod retrain;
 pub mod serve;
+mod status;
 mod train;
 
 use std::fmt::Display;
@@ -67,8 +71,14 @@ enum Command {
     /// Becomes a trainer; called by its supervisor.
     #[command(hide = true, name = BECOME)]
     Become(confined::BecomeArgs),
-    /// Streams a data set into a running node as observations.
+    /// Streams feedback from files into a running node.
     Import(import::Args),
+    /// Shows whether a running node is ready, its models and its latest jobs.
+    Status(status::Args),
+    /// Lists the models of a running node.
+    Models(models::Args),
+    /// Retrains a model of a running node.
+    Retrain(retrain::Args),
     /// Exports the store of a stopped node as Parquet.
     Export(export::Args),
     /// Evaluates predictions or policies offline on a data set.
@@ -89,7 +99,14 @@ impl Command {
             | Self::Supervise(_)
             | Self::Become(_)
             | Self::Export(_) => true,
-            Self::Config(_) | Self::Import(_) | Self::Evaluate(_) | Self::EstimateSize(_) | Self::Datasets(_) => false,
+            Self::Config(_)
+            | Self::Import(_)
+            | Self::Status(_)
+            | Self::Models(_)
+            | Self::Retrain(_)
+            | Self::Evaluate(_)
+            | Self::EstimateSize(_)
+            | Self::Datasets(_) => false,
         }
     }
 }
@@ -211,6 +228,9 @@ pub fn run() -> ExitCode {
         Command::Supervise(args) => confined::run_supervisor(&args),
         Command::Become(args) => confined::run_trainer(&args),
         Command::Import(args) => import::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Models(args) => models::run(&args),
+        Command::Retrain(args) => retrain::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
         Command::EstimateSize(args) => estimate_size::run(&args),

@@ -1,10 +1,12 @@
 //! A first reading of a file, before anything of it is used.
 
+use celeris_model::Loss;
+
 use crate::error::{BadRow, Fault, ImportError, Place};
 use crate::ids::Repeats;
 use crate::input::Input;
 use crate::items::{Content, ItemRow, ItemRows, Kinds, content};
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, Role};
 use crate::observations::{Observations, Rules, Taken};
 use crate::times::TimeKind;
 
@@ -42,6 +44,20 @@ pub struct CheckedObservations {
     /// Rows without a time.
     pub untimed: u64,
     pub repeats: Repeats,
+}
+
+impl CheckedObservations {
+    /// The loss of a model that such labels suit: implicit for counts and for rows that are all alike,
+    /// logistic for 0 and 1, squared for others.
+    #[must_use]
+    pub fn suitable_loss(&self) -> Loss {
+        match self.labels {
+            _ if self.mapping.get(Role::Label).is_none() || self.mapping.label_is_count() => Loss::Implicit,
+            Some((0.0, 1.0)) => Loss::Logistic,
+            Some((low, high)) if low == high => Loss::Implicit,
+            _ => Loss::Squared,
+        }
+    }
 }
 
 /// The rows as items.

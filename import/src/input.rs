@@ -39,6 +39,14 @@ impl Input {
         }
     }
 
+    /// The name of the file without extensions.
+    #[must_use]
+    pub fn stem(&self) -> Option<String> {
+        let Origin::File(path) = &self.origin else { return None };
+        let name = path.file_name()?.to_str()?;
+        Some(name.split('.').next().unwrap_or(name).to_owned())
+    }
+
     /// The size in bytes, if it is known in advance.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {

@@ -180,9 +180,11 @@ fn iso(text: &str) -> Result<i64, String> {
     if let Ok(time) = text_or_zoned.parse::<jiff::Timestamp>() {
         return Ok(time.as_millisecond());
     }
-    let local = text_or_zoned.parse::<DateTime>().ok();
-    let time = local.and_then(|local| local.to_zoned(TimeZone::UTC).ok());
-    time.map(|time| time.timestamp().as_millisecond()).ok_or_else(|| not_a_time(&quoted(text)))
+    let local: DateTime = text_or_zoned.parse().map_err(|_| not_a_time(&quoted(text)))?;
+    // Only the last and the first days of the calendar have no such time.
+    let beyond = if local.year() > 0 { jiff::Timestamp::MAX } else { jiff::Timestamp::MIN };
+    let time = local.to_zoned(TimeZone::UTC).map_or(beyond, |time| time.timestamp());
+    Ok(time.as_millisecond())
 }
 
 fn not_a_time(value: &str) -> String {

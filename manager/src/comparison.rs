@@ -45,9 +45,14 @@ impl Comparison {
             |figure: Option<f64>| figure.map_or_else(|| "no number".to_owned(), |figure| format!("{figure:.4}"));
         let (metric, observations) = (self.metric.name(), self.observations);
         let [candidate, before, error] = [self.candidate, self.incumbent, self.standard_error].map(figure);
+        let relation = match self.difference {
+            Some(difference) if difference > 0.0 => format!(": worse by {difference:.4}"),
+            Some(difference) if difference < 0.0 => format!(": better by {:.4}", -difference),
+            _ => String::new(),
+        };
         format!(
-            "{metric} {candidate} against {before} of version {incumbent} on {observations} observations of the {of} \
-             (standard error of the difference {error}, margin {margin})"
+            "{metric} {candidate} against {before} of version {incumbent} on {observations} observations of the \
+             {of}{relation} (standard error of the difference {error}, margin {margin})"
         )
     }
 }

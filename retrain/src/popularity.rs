@@ -44,6 +44,9 @@ const PESSIMISM: f64 = 1.5;
 /// The same where all labels are equal, as a share of their magnitude.
 const PESSIMISM_OF_EQUALS: f64 = 0.1;
 
+/// Relative error of a variance that is computed from sums of squares.
+const ROUNDING: f64 = 1e-12;
+
 /// Range of `k`, in observations; the middle one where nothing was observed twice.
 const SHRINKAGE: (f64, f64, f64) = (3.0, 10.0, 50.0);
 
@@ -169,7 +172,9 @@ fn within_over_between(groups: &[Sums]) -> Option<f64> {
     }
     let within = within.max(0.0) / (all.weight - filled);
     let total = (all.square - all.sum * all.sum / all.weight).max(0.0) / (all.weight - 1.0);
-    Some(if total > within { within / (total - within) } else { f64::INFINITY })
+    // Sums of equal values differ from zero by rounding.
+    let rounding = ROUNDING * all.square / all.weight;
+    Some(if total > within + rounding { within / (total - within) } else { f64::INFINITY })
 }
 
 fn shrinkage(groups: &[Sums]) -> f64 {

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use crate::binary::{self, Running, isolate};
+use crate::binary::{self, ON_REQUEST, Running, isolate};
 use crate::client::{Client, ModelClient};
 use crate::wait::{DEADLINE, eventually};
 
@@ -22,6 +22,7 @@ pub struct ProcessOptions {
     open_files_max: Option<u32>,
     pause_at: Option<String>,
     binary: Option<PathBuf>,
+    automatic: bool,
 }
 
 impl ProcessOptions {
@@ -61,6 +62,13 @@ impl ProcessOptions {
         self
     }
 
+    /// Retrains new models automatically, as a node does by default.
+    #[must_use]
+    pub fn automatic(mut self) -> Self {
+        self.automatic = true;
+        self
+    }
+
     /// Runs this copy of the binary; the node also starts its trainer from it.
     #[must_use]
     pub fn binary(mut self, copy: impl Into<PathBuf>) -> Self {
@@ -93,6 +101,9 @@ impl ProcessOptions {
         };
         if let Some(point) = &self.pause_at {
             command.env("FAILPOINTS", format!("{point}=pause"));
+        }
+        if self.automatic {
+            command.env_remove(ON_REQUEST.0);
         }
         if let Some(folder) = &self.current_dir {
             command.current_dir(folder);

@@ -7,7 +7,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Problem};
+use crate::error::ApiError;
 use crate::extract::{InModel, Params};
 use crate::schema::attributes::Attributes;
 use crate::state::Node;
@@ -21,7 +21,8 @@ const VALUES_DEFAULT: usize = 20;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Listing {
-    /// Maximum number of values of each attribute; 20 by default, at most 100.
+    /// Maximum number of values of each attribute; 20 by default.
+    #[param(minimum = 0, maximum = 100)]
     values: Option<usize>,
 }
 
@@ -33,10 +34,8 @@ pub fn router() -> OpenApiRouter<Node> {
 /// values, in the order of their names.
 ///
 /// Reads the values of the whole catalog: tenths of a second for a million titles.
-#[utoipa::path(get, path = "/v1/models/{model}/attributes", tag = "items", params(("model" = String, Path), Listing),
-    responses((status = 200, body = Attributes, description = "the attributes"),
-        (status = 404, body = Problem, description = "no such model"),
-        (status = 422, body = Problem, description = "invalid parameter")))]
+#[utoipa::path(get, path = "/v1/models/{model}/attributes", tag = "items", params(InModel, Listing),
+    responses((status = 200, body = Attributes)))]
 async fn list_attributes(
     State(node): State<Node>,
     InModel(model): InModel,
@@ -44,7 +43,7 @@ async fn list_attributes(
 ) -> Result<Json<Attributes>, ApiError> {
     let values = values.unwrap_or(VALUES_DEFAULT);
     if values > VALUES_MAX {
-        return Err(ApiError::invalid(format!("values: must be from 0 to {VALUES_MAX}, got {values}")));
+        return Err(ApiError::field("values", format!("must be from 0 to {VALUES_MAX}, got {values}")));
     }
     let found = node.predictor.catalog().attributes(&model, values)?;
     Ok(Json(Attributes { attributes: found.into_iter().map(Into::into).collect() }))

@@ -1,8 +1,10 @@
 //! Decision records: candidates, shown slots and outcomes of a ranking, and its replay.
 
+use std::ops::ControlFlow;
+
 use axum::Json;
 use axum::extract::State;
-use celeris_model::{Decision, ItemId, Record, RecordedCandidates, Sequence, ShownSlot};
+use celeris_model::{Decision, DecisionId, ItemId, Record, RecordedCandidates, Sequence, ShownSlot, UserId};
 use celeris_predictor::attribution::{DEFAULT_FEEDBACK, default_reward_id};
 use celeris_predictor::{PredictorError, ReplayOutcome, WhyNot, is_same};
 use celeris_storage::observation_id;
@@ -12,8 +14,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::ApiError;
-use crate::extract::{OfDecision, Params};
-use crate::schema::decisions::{Candidates, DecisionReply, DecisionSlot, Outcome, Replay, SelectionOfArm, SlotAgain};
+use crate::extract::{InModel, OfDecision, Params};
+use crate::paging;
+use crate::schema::decisions::{
+    Candidates, DecisionReply, DecisionSlot, Decisions, ListedDecision, Outcome, Replay, SelectionOfArm, SlotAgain,
+};
+use crate::schema::ids::Id;
 use crate::state::Node;
 
 /// Query parameters of a decision.
@@ -27,7 +33,7 @@ pub struct DecisionParams {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(get_decision))
+    OpenApiRouter::new().routes(routes!(list_decisions)).routes(routes!(get_decision))
 }
 
 fn candidates(recorded: &RecordedCandidates) -> Candidates {
@@ -117,6 +123,47 @@ fn describe(node: &Node, decision: &Decision, params: &DecisionParams) -> Result
         outcomes: outcomes.iter().map(|(sequence, record)| outcome(decision, *sequence, record)).collect(),
         replay: params.replay.then(|| replay(node, decision)).transpose()?,
     })
+}
+
+/// Which decisions are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct DecisionsWanted {
+    /// Only the decisions for this user.
+    #[param(value_type = Option<Id>)]
+    user: Option<UserId>,
+    /// The last decision of the previous page.
+    #[param(value_type = Option<Id>)]
+    before: Option<DecisionId>,
+    /// Maximum number of decisions; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// Lists the decisions of a model, the latest first.
+#[utoipa::path(get, path = "/v1/models/{model}/decisions", tag = "serving", params(InModel, DecisionsWanted),
+    responses((status = 200, body = Decisions)))]
+async fn list_decisions(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    Params(DecisionsWanted { user, before, limit }): Params<DecisionsWanted>,
+) -> Result<Json<Decisions>, ApiError> {
+    let limit = paging::entries(limit)?;
+    let decided_by = node.manager.registry().decides_as(&model)?;
+    let mut decisions = Vec::new();
+    let visit = |decision: Decision| {
+        decisions.push(ListedDecision::from(decision));
+        if decisions.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let stored = node.storage.decisions();
+    match &user {
+        Some(user) => stored.scan_back_for((decided_by, user), before.as_ref(), visit),
+        None => stored.scan_back(decided_by, before.as_ref(), visit),
+    }
+    .map_err(PredictorError::from)?;
+    let next = paging::next(&decisions, limit, |decision| decision.decision_id.clone());
+    Ok(Json(Decisions { decisions, next }))
 }
 
 /// Returns a decision: its record, its outcomes and, on request, a replay of the ranking.

@@ -9,14 +9,9 @@ use utoipa_axum::routes;
 
 use crate::error::ApiError;
 use crate::extract::{InModel, Params};
+use crate::paging;
 use crate::schema::events::{Event, Events};
 use crate::state::Node;
-
-/// Default number of events per page.
-const PAGE_EVENTS: usize = 100;
-
-/// Maximum number of events per page.
-const PAGE_EVENTS_MAX: usize = 1000;
 
 /// Paging parameters of a model's events.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -43,10 +38,7 @@ async fn list_events(
     InModel(model): InModel,
     Params(Paging { before, limit }): Params<Paging>,
 ) -> Result<Json<Events>, ApiError> {
-    let limit = limit.unwrap_or(PAGE_EVENTS);
-    if !(1..=PAGE_EVENTS_MAX).contains(&limit) {
-        return Err(ApiError::field("limit", format!("must be from 1 to {PAGE_EVENTS_MAX}, got {limit}")));
-    }
+    let limit = paging::entries(limit)?;
     let registry = node.manager.registry();
     let page = registry.audit().page(registry.model(&model)?.id, before, limit)?;
     let events = page.events.into_iter().map(Event::from).collect();

@@ -16,14 +16,12 @@ use crate::error::ApiError;
 use crate::extract::{Body, InModel, OfItem, Params, parse};
 use crate::line_replies::{self, Replies};
 use crate::ndjson::{self, Line, Reading};
+use crate::paging;
 use crate::schema::ids::Id;
 use crate::schema::items::{
     Item, ItemBody, ItemChanged, ItemEdited, ItemEditedLine, ItemLine, ItemSummary, Items, ItemsEdited, is_something,
 };
 use crate::state::Node;
-
-/// Maximum number of items per page.
-const PAGE_MAX: usize = 1000;
 
 /// Maximum length of a search text, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
@@ -91,13 +89,10 @@ async fn list_items(
     InModel(model): InModel,
     Params(page): Params<Page>,
 ) -> Result<Json<Items>, ApiError> {
-    let limit = page.limit.unwrap_or(100);
-    if !(1..=PAGE_MAX).contains(&limit) {
-        return Err(ApiError::field("limit", format!("must be from 1 to {PAGE_MAX}, got {limit}")));
-    }
+    let limit = paging::entries(page.limit)?;
     let found = node.predictor.catalog().search_items(&model, &page.search()?, page.after.as_ref(), limit)?;
     let (listed, total) = (found.items, found.total);
-    let next = if listed.len() == limit { listed.last().map(|listed| listed.item.clone()) } else { None };
+    let next = paging::next(&listed, limit, |listed| listed.item.clone());
     let summary =
         |listed: ListedItem| ItemSummary { item: listed.item, attributes: listed.attributes, trained: listed.trained };
     Ok(Json(Items { items: listed.into_iter().map(summary).collect(), next, total }))

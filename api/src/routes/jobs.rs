@@ -4,19 +4,24 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_manager::{Cause, TrainFrom, TrainRequest};
+use celeris_model::ModelName;
+use serde::Deserialize;
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::ApiError;
-use crate::extract::{Body, InModel, InPath};
-use crate::schema::jobs::{Accepted, Job, RetrainBody};
+use crate::extract::{Body, InModel, InPath, Params};
+use crate::paging;
+use crate::schema::ids::{Id, Name};
+use crate::schema::jobs::{Accepted, Job, Jobs, RetrainBody};
 use crate::state::Node;
 
 /// Maximum bytes of the reason for a training.
 const WHY_BYTES_MAX: usize = 1_000;
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(retrain)).routes(routes!(get_job))
+    OpenApiRouter::new().routes(routes!(retrain)).routes(routes!(list_jobs)).routes(routes!(get_job))
 }
 
 /// Retrains a model on the whole log of its stream, in the background.
@@ -42,6 +47,40 @@ async fn retrain(
     let record = node.manager.registry().model(&model)?;
     let job = node.manager.training().retrain(&record, request, Cause::Request(why))?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { job: job.job })))
+}
+
+/// Which jobs are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct JobsWanted {
+    /// Only the jobs of this model.
+    #[param(value_type = Option<Name>)]
+    model: Option<ModelName>,
+    /// The last job of the previous page.
+    #[param(value_type = Option<Id>)]
+    before: Option<String>,
+    /// Maximum number of jobs; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// Lists the retrain jobs of all models, the latest first. The latest 200 are kept.
+#[utoipa::path(get, path = "/v1/jobs", tag = "versions", params(JobsWanted),
+    responses((status = 200, body = Jobs)))]
+async fn list_jobs(State(node): State<Node>, Params(wanted): Params<JobsWanted>) -> Result<Json<Jobs>, ApiError> {
+    let limit = paging::entries(wanted.limit)?;
+    if let Some(model) = &wanted.model {
+        node.manager.registry().model(model)?;
+    }
+    let mut jobs = node.manager.training().jobs().latest_first();
+    jobs.retain(|job| {
+        wanted.model.as_ref().is_none_or(|model| job.model == *model)
+            && wanted.before.as_ref().is_none_or(|before| job.job.as_str() < before.as_str())
+    });
+    jobs.truncate(limit);
+    let next = paging::next(&jobs, limit, |job| job.job.clone());
+    Ok(Json(Jobs { jobs: jobs.into_iter().map(Job::from).collect(), next }))
 }
 
 /// Returns the progress of a job, or its result.

@@ -42,7 +42,7 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         versions: node.manager.registry().versions(&config.name)?.len(),
         items: node.predictor.models().active(&config.name)?.theta.items().len(),
         observations: node.storage.log().watermark(&config.stream).records(),
-        recent_loss: recent.map(|loss| RecentLoss { rmse: loss.rmse, count: loss.count }),
+        recent_loss: recent.map(|loss| RecentLoss { metric: loss.metric.into(), value: loss.value, count: loss.count }),
         name: config.name,
         stream: config.stream,
         dim: config.dim,

@@ -2,9 +2,9 @@
 
 use axum::Json;
 use axum::extract::State;
-use celeris_manager::{ErasedSpan, JobId, ReadingTraining};
+use celeris_manager::{ErasedSpan, JobId, Metric, ReadingTraining};
 use celeris_model::{ItemId, ModelId, ModelName, ObservationId, Record, Sequence, UserId};
-use celeris_predictor::Erased;
+use celeris_predictor::{Erased, PredictorError};
 use celeris_storage::observation_id;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -12,8 +12,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::ApiError;
-use crate::extract::{OfUser, Params};
+use crate::extract::{InModel, OfUser, Params};
+use crate::paging;
 use crate::schema::ids::{Id, Name};
+use crate::schema::quality::Mean;
 use crate::state::Node;
 
 /// Default number of events.
@@ -30,6 +32,41 @@ pub struct UserParams {
     /// Maximum number of events of the history, newest first; 100 by default.
     #[param(maximum = 10_000)]
     history: Option<usize>,
+}
+
+/// Which users are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct UsersWanted {
+    /// The last user of the previous page.
+    #[param(value_type = Option<Id>)]
+    after: Option<UserId>,
+    /// Maximum number of users; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// A user of a listing.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ListedUser {
+    #[schema(value_type = Id)]
+    user: UserId,
+    /// The count of the user's events.
+    user_epoch: u64,
+    /// The mean loss of predictions for the user, in the metric of the model; null if the user is not
+    /// among those that the quality monitor tracks.
+    loss: Option<Mean>,
+}
+
+/// A page of users.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = UserPage)]
+pub struct Users {
+    users: Vec<ListedUser>,
+    /// The value of `after` for the next page; null on the last page.
+    #[schema(value_type = Option<Id>)]
+    next: Option<UserId>,
 }
 
 /// One event of a user.
@@ -147,7 +184,7 @@ impl From<ReadingTraining> for Training {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(get_user, erase_user))
+    OpenApiRouter::new().routes(routes!(list_users)).routes(routes!(get_user, erase_user))
 }
 
 fn event(model: ModelId, sequence: Sequence, record: Record) -> UserEvent {
@@ -163,6 +200,29 @@ fn event(model: ModelId, sequence: Sequence, record: Record) -> UserEvent {
         sequence: sequence.0,
         feedback: record.feedback,
     }
+}
+
+/// Lists the users with events, in a fixed order that is not that of their ids.
+#[utoipa::path(get, path = "/v1/models/{model}/users", tag = "users", params(InModel, UsersWanted),
+    responses((status = 200, body = Users)))]
+async fn list_users(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    Params(UsersWanted { after, limit }): Params<UsersWanted>,
+) -> Result<Json<Users>, ApiError> {
+    let limit = paging::entries(limit)?;
+    let record = node.manager.registry().model(&model)?;
+    let found = node.storage.histories().users(&record.config.stream, after.as_ref(), limit);
+    let found = found.map_err(PredictorError::from)?;
+    let next = paging::next(&found, limit, |(user, _)| user.clone());
+    let loss_of = |user: &UserId| node.manager.monitoring().user_loss(record.id, user);
+    let metric = Metric::of(record.config.loss);
+    let users = found.into_iter().map(|(user, epoch)| ListedUser {
+        loss: loss_of(&user).map(|loss| Mean { value: metric.value(loss.mean), count: loss.count }),
+        user,
+        user_epoch: epoch.0,
+    });
+    Ok(Json(Users { users: users.collect(), next }))
 }
 
 /// Returns a user's state and latest events. An unknown user has no events and the weights of the

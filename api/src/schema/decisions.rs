@@ -167,3 +167,48 @@ mirror_enum! {
         Unknown,
     }
 }
+
+/// A decision of a listing.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ListedDecision {
+    /// The id of the decision, for `GET …/decisions/{decision_id}`.
+    #[schema(value_type = Id)]
+    pub decision_id: DecisionId,
+    /// In Unix milliseconds.
+    pub timestamp: i64,
+    #[schema(value_type = Id)]
+    pub user: UserId,
+    /// The version that scored.
+    pub version: u64,
+    /// Whether the ranking was drawn uniformly for the validation pool.
+    pub pool: bool,
+    /// Number of candidates.
+    pub candidates: u32,
+    /// The shown items, best first.
+    #[schema(value_type = Vec<Id>)]
+    pub items: Vec<ItemId>,
+}
+
+/// A page of decisions, the latest first.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DecisionPage)]
+pub struct Decisions {
+    pub decisions: Vec<ListedDecision>,
+    /// The value of `before` for the next page; null on the last page.
+    #[schema(value_type = Option<Id>)]
+    pub next: Option<DecisionId>,
+}
+
+impl From<model::Decision> for ListedDecision {
+    fn from(decision: model::Decision) -> Self {
+        Self {
+            decision_id: decision.id,
+            timestamp: decision.timestamp.0,
+            user: decision.user,
+            version: decision.version.0,
+            pool: decision.pool,
+            candidates: decision.candidates.count(),
+            items: decision.shown.into_iter().map(|slot| slot.item).collect(),
+        }
+    }
+}

@@ -17,10 +17,11 @@ mirror_enum! {
         TrainingStarted,
         /// A retrain job failed without a version.
         TrainingFailed,
-        /// A candidate was not better than the active version, and was kept without being
-        /// activated.
+        /// A candidate was worse than the active version by more than the gate allows, and was kept
+        /// without being activated.
         GateRefused,
-        /// A candidate was better than the active version.
+        /// A candidate was not worse than the active version by more than the gate allows, or there was
+        /// too little to compare them on.
         GatePassed,
         /// A version was activated.
         Activated,

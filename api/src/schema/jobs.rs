@@ -82,6 +82,16 @@ pub struct Job {
     pub finished: Option<i64>,
 }
 
+/// A page of jobs, the latest first.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = JobPage)]
+pub struct Jobs {
+    pub jobs: Vec<Job>,
+    /// The value of `before` for the next page; null on the last page.
+    #[schema(value_type = Option<Id>)]
+    pub next: Option<JobId>,
+}
+
 impl From<manager::Job> for Job {
     fn from(job: manager::Job) -> Self {
         Self {

@@ -10,7 +10,7 @@ use super::ids::{Name, NameOrInteger};
 use super::nullable;
 use super::policies::{Policy, PolicyOrName};
 use super::selections::{NewSelectionBody, Selection};
-use super::settings::{DefaultReward, Gate, Guard, LabelsOutside, Loss, Trainer};
+use super::settings::{DefaultReward, Gate, Guard, LabelsOutside, Loss, Metric, Trainer};
 use super::triggers::{Triggers, TriggersChange};
 use super::versions::Comparison;
 
@@ -190,10 +190,13 @@ pub struct ModelChange {
 /// The recent loss of a model.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RecentLoss {
-    /// Root mean squared error of predictions made before learning.
-    pub rmse: f64,
-    /// Number of observations.
-    pub count: usize,
+    /// The metric of the model's loss: `rmse` in labels under squared loss, in preferences from 0 to 1
+    /// under implicit loss; `log_loss` under logistic loss.
+    pub metric: Metric,
+    /// Of the predictions made before learning.
+    pub value: f64,
+    /// Number of observations, at most the latest 1000.
+    pub count: u64,
 }
 
 /// A model.

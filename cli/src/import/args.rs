@@ -8,6 +8,7 @@ use celeris_import::{Reading, Role, Rules, TimeUnit};
 use celeris_model::ModelName;
 
 use crate::Failure;
+use crate::node_client::NodeArgs;
 
 /// Reads CSV, TSV, JSON lines or Parquet, plain or gzip, and streams the rows into a running node.
 ///
@@ -18,9 +19,8 @@ pub struct Args {
     /// Files, folders (Parquet, an export, MovieLens), or `-` for standard input.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The URL of the node.
-    #[arg(long, default_value = "http://127.0.0.1:7117")]
-    pub url: String,
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// The model whose stream receives the observations; it must exist.
     #[arg(long)]
     model: Option<String>,

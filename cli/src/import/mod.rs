@@ -46,15 +46,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut rules = args.rules()?;
     rules.latest = Timestamp::from(SystemTime::now() + AHEAD_MAX).0;
     let inputs = find(&args.paths()?, args.id_prefix.as_deref())?;
-    let node = if args.dry_run { None } else { Some(Node::connect(&args.url, args.model()?)?) };
+    let node = if args.dry_run { None } else { Some(Node::connect(&args.node, args.model()?)?) };
     rules.loss = node.as_ref().and_then(|node| node.loss);
     let mut bad_rows = args.skip_bad.as_deref().map(BadRowsFile::create).transpose()?;
     let progress = Progress::new();
     progress.clear_when_interrupted(args.dry_run);
-    let checked = check_all(&inputs, &rules, args, &mut bad_rows, &progress)?;
+    let checked = check_all(&inputs, &rules, args, &mut bad_rows, &progress);
+    let checked = checked
+        .map_err(|failure| if args.dry_run { failure } else { report::with_counts(failure, &Counts::default()) })?;
     let Some(node) = node else {
         progress.done();
-        return report::dry_run(&checked, bad_rows.is_some());
+        return report::dry_run(args, &checked);
     };
     let mut sending = Sending { node: &node, rules: &rules, bad_rows, progress: &progress, counts: Counts::default() };
     let outcome = send_all(&mut sending, &inputs, checked);

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use celeris_import::check::{Checked, CheckedItems, CheckedObservations};
 use celeris_import::{BadRow, Role, display};
+use celeris_model::{Loss, ModelName};
 
+use super::args::Args;
 use super::node::Node;
 use super::sending::Counts;
 use crate::Failure;
+use crate::node_client::NodeClient;
 
 /// Columns named in a list, at most.
 const NAMED: usize = 12;
@@ -83,14 +86,46 @@ pub fn last_line(counts: &Counts, took: Duration, bad_rows: Option<&Path>) {
 /// What to do after an import.
 pub fn next_steps(node: &Node, user: Option<&str>) {
     let Some(user) = user else { return };
-    let (url, json) = (node.model_url(), "-H 'content-type: application/json'");
+    let (url, elsewhere) = (node.client.url(), node.client.option());
     let body = serde_json::json!({"user": user, "k": 10});
-    eprintln!("train: curl {url}/retrain {json} -d '{{}}'");
-    eprintln!("then recommend: curl {url}/recommend {json} -d '{body}'");
+    eprintln!("train:\n  celeris retrain {}{elsewhere} --wait", node.model);
+    eprintln!("then recommend:\n  {}", post(&format!("{url}/v1/models/{}/recommend", node.model), &body));
+}
+
+/// What to do after a dry run: the commands that create a model for the file and import it.
+fn after_dry_run(args: &Args, found: &Checked) -> Option<String> {
+    let loss = found.observations.as_ref()?.suitable_loss();
+    let name = match args.model() {
+        Ok(model) => model.to_string(),
+        Err(_) => found.input.stem().filter(|stem| ModelName::new(stem).is_ok()).unwrap_or_else(|| "mine".to_owned()),
+    };
+    let client = NodeClient::new(&args.node);
+    let create = create(client.url(), &name, loss);
+    let mut words: Vec<String> = std::env::args().filter(|word| word != "--dry-run").map(quoted_for_shell).collect();
+    if args.model().is_err() {
+        words.extend(["--model".to_owned(), name]);
+    }
+    words[0] = "celeris".to_owned();
+    Some(format!("create a model, unless there is one:\n  {create}\nthen import:\n  {}\n", words.join(" ")))
+}
+
+/// The command that creates a model.
+pub fn create(url: &str, model: &str, loss: Loss) -> String {
+    post(&format!("{url}/v1/models"), &serde_json::json!({"name": model, "loss": loss}))
+}
+
+fn post(url: &str, body: &serde_json::Value) -> String {
+    format!("curl {url} -H 'content-type: application/json' -d {}", quoted_for_shell(body.to_string()))
+}
+
+/// A word of a shell command.
+fn quoted_for_shell(word: String) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 /// Shows what an import of these files would do.
-pub fn dry_run(checked: &[Checked], bad_rows_written: bool) -> Result<(), Failure> {
+pub fn dry_run(args: &Args, checked: &[Checked]) -> Result<(), Failure> {
     let mut text = String::new();
     for file in checked {
         let _ = writeln!(text, "{}: {}", file.input.shown(), file.kind);
@@ -104,10 +139,12 @@ pub fn dry_run(checked: &[Checked], bad_rows_written: bool) -> Result<(), Failur
             let _ = writeln!(text, "  {} bad rows, the first: {bad}", file.bad);
         }
     }
-    text.push_str("nothing was sent: this was a dry run\n");
-    std::io::stdout().write_all(text.as_bytes()).map_err(Failure::other)?;
     let bad: u64 = checked.iter().map(|file| file.bad).sum();
-    if bad > 0 && !bad_rows_written {
+    let is_taken = bad == 0 || args.skip_bad.is_some();
+    text.push_str("nothing was sent: this was a dry run\n");
+    text.extend(checked.iter().find_map(|file| after_dry_run(args, file)).filter(|_| is_taken));
+    std::io::stdout().write_all(text.as_bytes()).map_err(Failure::other)?;
+    if !is_taken {
         return Err(Failure::bad_input(format!(
             "{bad} rows are bad; correct them, or go on without them by --skip-bad FILE"
         )));

@@ -110,7 +110,7 @@ fn attributes_have_one_type_in_a_column() {
         shown,
         [
             r#"1 {"available":true,"genres":["Drama","War"],"price":9.5,"title":"1984"}"#,
-            r#"2 {"available":false,"genres":["Drama"],"price":12.0,"title":"Heat"}"#,
+            r#"2 {"available":false,"genres":["Drama"],"price":12,"title":"Heat"}"#,
         ]
     );
     assert_eq!(contradictions, 1, "the first description counts");

@@ -43,7 +43,7 @@ use self::baseline::{baseline_key, baselines_key};
 use self::curve::Place;
 use self::monitor::{Monitor, Scored};
 use crate::registry::ModelRecord;
-use crate::settings::{Triggers, WINDOW};
+use crate::settings::Triggers;
 
 /// Whether more loss events are queued behind the current batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,8 +276,7 @@ impl Monitoring {
     /// The model's recent loss.
     #[must_use]
     pub fn recent_loss(&self, model: ModelId) -> Option<RecentLoss> {
-        let mean = self.by_model.lock().get(&model)?.latest_squared_errors.mean(WINDOW)?;
-        Some(RecentLoss { rmse: mean.mean.sqrt(), count: usize::try_from(mean.count).unwrap_or(WINDOW) })
+        self.by_model.lock().get(&model)?.recent_loss()
     }
 
     /// All quality figures of a model; `None` if it is not monitored.

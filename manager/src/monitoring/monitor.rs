@@ -6,9 +6,9 @@ use celeris_storage::Watermark;
 use super::baseline::{StoredBaseline, VersionBaseline};
 use super::curve::{Curve, Place};
 use super::drift::{PageHinkley, Rise};
-use super::quality::{Quality, TriggerFacts};
+use super::quality::{Quality, RecentLoss, TriggerFacts};
 use super::users::Users;
-use super::windows::{Lately, Latest};
+use super::windows::{Lately, Latest, MeanLoss};
 use crate::metric::Metric;
 use crate::registry::ModelRecord;
 use crate::settings::{Triggers, WINDOW, WINDOW_MAX};
@@ -58,7 +58,8 @@ pub(super) struct Monitor {
     /// Number of observations under the version since the last training ended.
     since_training: u64,
     latest: Latest,
-    pub(super) latest_squared_errors: Latest,
+    /// Over the latest observations under any version.
+    recent: Latest,
     hour: Lately,
     day: Lately,
     pool: Latest,
@@ -95,7 +96,7 @@ impl Monitor {
             observations: 0,
             since_training: 0,
             latest: Latest::new(WINDOW_MAX),
-            latest_squared_errors: Latest::new(WINDOW),
+            recent: Latest::new(WINDOW),
             hour: Lately::new(MINUTE_MS, HOUR_MINUTES),
             day: Lately::new(MINUTE_MS * HOUR_MINUTES as i64, DAY_HOURS),
             pool: Latest::new(WINDOW),
@@ -116,7 +117,7 @@ impl Monitor {
         self.day.add(scored.timestamp, now, loss);
         self.users.add(scored.user, loss);
         self.curve.add(scored.place, scored.version, loss);
-        self.latest_squared_errors.add(self.loss.squared_error(scored.predicted, label));
+        self.recent.add(loss);
         if scored.pool {
             self.pool.add(loss);
             self.pool_observations += 1;
@@ -182,6 +183,12 @@ impl Monitor {
             baseline: self.baseline.known,
             pool_baseline: self.pool_baseline.known,
         }
+    }
+
+    pub(super) fn recent_loss(&self) -> Option<RecentLoss> {
+        let MeanLoss { mean, count } = self.recent.mean(WINDOW)?;
+        let metric = Metric::of(self.loss);
+        Some(RecentLoss { metric, value: metric.value(mean), count })
     }
 
     pub(super) fn describe(&self, now: Timestamp) -> Quality {

@@ -13,10 +13,11 @@ use crate::settings::{DriftSettings, Triggers};
 /// Error of the latest predictions, each made before its observation was learnt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RecentLoss {
-    /// Root mean squared difference of prediction and outcome ([`Loss::outcome`]).
-    pub rmse: f64,
+    /// The metric of the model's loss.
+    pub metric: Metric,
+    pub value: f64,
     /// Number of observations, at most [`crate::settings::WINDOW`].
-    pub count: usize,
+    pub count: u64,
 }
 
 /// All quality figures of a model.

@@ -206,6 +206,14 @@ impl Jobs {
         known.values().filter(|job| job.model_id == model && counts(job)).max_by(|a, b| a.job.cmp(&b.job)).cloned()
     }
 
+    /// All jobs that are kept, the latest first.
+    #[must_use]
+    pub fn latest_first(&self) -> Vec<Job> {
+        let mut jobs: Vec<Job> = self.known.lock().values().cloned().collect();
+        jobs.sort_unstable_by(|a, b| b.job.cmp(&a.job));
+        jobs
+    }
+
     /// # Errors
     /// `UnknownJob`, or `Storage` if its document is damaged.
     pub fn get(&self, id: &str) -> Result<Job, ManagerError> {

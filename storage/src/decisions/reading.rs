@@ -66,6 +66,51 @@ impl Decisions {
         self.shared.erased_users.holds(&decision.model_id, &decision.user, decision.user_epoch)
     }
 
+    /// Visits the decisions of a model before `before`, the latest first, until `visit` breaks.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn scan_back(
+        &self,
+        model: ModelId,
+        before: Option<&DecisionId>,
+        mut visit: impl FnMut(Decision) -> ControlFlow<()>,
+    ) -> Result<(), StorageError> {
+        self.flush();
+        let mut range = KeyRange::prefix(keys::of_model(model));
+        if let Some(before) = before {
+            range.to = keys::decision(model, before);
+        }
+        self.shared.database.scan_back(Column::Decisions, range, |key, value| Ok(visit(stored::decode(key, value)?)))
+    }
+
+    /// [`Decisions::scan_back`] for the decisions for one user.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn scan_back_for(
+        &self,
+        (model, user): (ModelId, &UserId),
+        before: Option<&DecisionId>,
+        mut visit: impl FnMut(Decision) -> ControlFlow<()>,
+    ) -> Result<(), StorageError> {
+        self.flush();
+        let mut range = KeyRange::prefix(keys::all_decided_for(model, user));
+        let prefix = range.from.len();
+        if let Some(before) = before {
+            range.to = keys::decided_for(model, user, before);
+        }
+        let database = &self.shared.database;
+        database.scan_back(Column::DecidedFor, range, |key, _| {
+            let key = keys::decision(model, &decided(key, prefix)?);
+            // It may have been deleted since the scan began.
+            match database.get(Column::Decisions, &key)? {
+                Some(value) => Ok(visit(stored::decode(&key, &value)?)),
+                None => Ok(ControlFlow::Continue(())),
+            }
+        })
+    }
+
     /// Visits the decisions of a model, in the order of their ids, until `visit` breaks.
     ///
     /// # Errors
@@ -214,9 +259,7 @@ impl Shared {
         let prefix = range.from.len();
         let mut erased = 0;
         self.database.scan(Column::DecidedFor, range, Access::Lookup, |key, _| {
-            let id = KeyReader::new(&key[prefix..]).text().and_then(|id| DecisionId::new(id).ok());
-            let id = id.ok_or_else(|| corrupt(Column::DecidedFor, key, "its key names no decision"))?;
-            batch.delete(Column::Decisions, &keys::decision(model, &id));
+            batch.delete(Column::Decisions, &keys::decision(model, &decided(key, prefix)?));
             batch.delete(Column::DecidedFor, key);
             erased += 1;
             Ok(ControlFlow::Continue(()))
@@ -238,4 +281,10 @@ impl Shared {
         let body = unseal(Column::DecisionsErased, &key, &value)?;
         postcard::from_bytes(body).map_err(|error| corrupt(Column::DecisionsErased, &key, &error.to_string()))
     }
+}
+
+/// The decision of an entry of [`Column::DecidedFor`]; `prefix` is the length of the key before it.
+fn decided(key: &[u8], prefix: usize) -> Result<DecisionId, StorageError> {
+    let id = KeyReader::new(&key[prefix..]).text().and_then(|id| DecisionId::new(id).ok());
+    id.ok_or_else(|| corrupt(Column::DecidedFor, key, "its key names no decision"))
 }

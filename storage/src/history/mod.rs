@@ -10,9 +10,10 @@ use celeris_model::{Partition, Record, Sequence, StreamName, UserEpoch, UserId};
 
 pub use self::snapshots::Snapshot;
 pub use self::spans::HistorySpan;
-use crate::database::{Access, Column, Database, KeyRange};
+use crate::database::{Access, Column, Database, KeyRange, after_prefix};
 use crate::error::StorageError;
 use crate::faults;
+use crate::layout::envelope::corrupt;
 use crate::layout::event::{Entry, Event};
 use crate::layout::hashing::Hashes;
 use crate::layout::keys;
@@ -101,6 +102,37 @@ impl Histories<'_> {
             Lookup::Found { record, .. } => Some((sequence, record)),
             Lookup::Forgotten | Lookup::Unknown => None,
         })
+    }
+
+    /// At most `max` users with events, after the user `after`, each with the epoch of the latest event;
+    /// in the order of partitions, and of the lengths and bytes of ids within one.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn users(
+        &self,
+        stream: &StreamName,
+        after: Option<&UserId>,
+        max: usize,
+    ) -> Result<Vec<(UserId, UserEpoch)>, StorageError> {
+        let mut range = KeyRange::prefix(keys::of_stream(stream));
+        if let Some(user) = after {
+            range.from = after_prefix(keys::history_of(stream, user));
+        }
+        let mut users = Vec::new();
+        while users.len() < max {
+            let mut next = None;
+            self.database.scan(Column::History, range.clone(), Access::Lookup, |key, _| {
+                let user = keys::user_of_history(key).and_then(|user| UserId::new(user).ok());
+                next = Some(user.ok_or_else(|| corrupt(Column::History, key, "its key names no user"))?);
+                Ok(ControlFlow::Break(()))
+            })?;
+            let Some(user) = next else { break };
+            range.from = after_prefix(keys::history_of(stream, &user));
+            let epoch = self.last_epoch(stream, &user)?;
+            users.push((user, epoch));
+        }
+        Ok(users)
     }
 
     /// The epoch of a user's latest durable event, including erasures; 0 for a user without events.

@@ -105,6 +105,13 @@ pub(crate) fn history_of(stream: &StreamName, user: &UserId) -> Vec<u8> {
     key
 }
 
+/// The user of an entry of a history.
+pub(crate) fn user_of_history(key: &[u8]) -> Option<&str> {
+    let mut reader = KeyReader::new(key);
+    let (_stream, _partition) = (reader.text()?, reader.byte()?);
+    reader.text()
+}
+
 pub(crate) fn history(stream: &StreamName, user: &UserId, epoch: UserEpoch) -> Vec<u8> {
     let mut key = history_of(stream, user);
     push_number(&mut key, epoch.0);

@@ -154,7 +154,7 @@ fn every_response_is_described_and_every_problem_is_a_problem() {
 }
 
 /// Settings of a model: name of the schema, path in the request, and required fields.
-fn settings() -> [(&'static str, &'static [&'static str], Value); 11] {
+fn settings() -> [(&'static str, &'static [&'static str], Value); 12] {
     [
         ("ModelChange", &[], json!({})),
         ("Gate", &["gate"], json!({})),
@@ -166,7 +166,8 @@ fn settings() -> [(&'static str, &'static [&'static str], Value); 11] {
         ("ThresholdTrigger", &["triggers", "threshold"], json!({})),
         ("DriftTrigger", &["triggers", "drift"], json!({})),
         ("ScheduleTrigger", &["triggers", "schedule"], json!({})),
-        ("VolumeTrigger", &["triggers", "volume"], json!({})),
+        ("VolumeTrigger", &["triggers", "volume"], json!({"observations": 100})),
+        ("PopularityTrigger", &["triggers", "popularity"], json!({})),
     ]
 }
 

@@ -446,7 +446,7 @@ fn no_client_input_reaches_a_command_line() {
     let shell = json!(["sh", "-c", format!("touch {}", touched.display())]);
     refused(json!({"engine": "recorder", "command": shell}), &["command"]);
     refused(json!({"engine": "command", "command": shell}), &["command"]);
-    refused(json!({"engine": "sh"}), &["sh", "als and recorder", "[training.trainers]"]);
+    refused(json!({"engine": "sh"}), &["sh", "als, popularity, recorder", "[training.trainers]"]);
     refused(json!({"engine": "spark", "spark": {"submit": "sh"}}), &["spark"]);
     refused(json!({"engine": "recorder --conf x"}), &["letters"]);
     refused(json!({"engine": "../recorder"}), &["letters"]);

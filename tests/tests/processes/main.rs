@@ -18,6 +18,7 @@ mod kill_nine;
 mod learning;
 mod log_lines;
 mod metrics;
+mod newcomer;
 mod one_state;
 mod ope;
 mod openapi_examples;
