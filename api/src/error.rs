@@ -162,6 +162,13 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error", detail)
     }
 
+    /// The error with a remark at the end of its detail.
+    #[must_use]
+    pub fn and(mut self, remark: &str) -> Self {
+        self.detail = truncated(format!("{}; {remark}", self.detail), DETAIL_BYTES_MAX);
+        self
+    }
+
     /// The problem detail of the response.
     #[must_use]
     pub fn problem(&self) -> Problem {

@@ -19,6 +19,14 @@ pub struct Body<T>(pub T);
 /// # Errors
 /// 400 if the text is not JSON, 422 if it does not match `T`.
 pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
+    // A missing body is read as an empty object.
+    if text.is_empty() {
+        return serde_json::from_slice(b"{}").map_err(|error| {
+            let missing = error.to_string();
+            let missing = missing.split(" at line").next().unwrap_or_default();
+            ApiError::invalid(format!("the request has no body: {missing}"))
+        });
+    }
     // Serde would accept an array as a sequence of fields, which the API does not document.
     if text.trim_ascii_start().starts_with(b"[") {
         return Err(ApiError::invalid("expected an object, got an array"));
@@ -50,7 +58,9 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
             (false, None) => ApiError::field(&path, problem),
         }
     })?;
-    deserializer.end().map_err(ApiError::malformed)?;
+    deserializer.end().map_err(|error| {
+        ApiError::malformed(format!("more text after the end of the JSON object at column {}", error.column()))
+    })?;
     Ok(value)
 }
 
@@ -77,10 +87,20 @@ fn plain_words(problem: &str, text: &[u8]) -> String {
         plain.replace_range(at..end, "expected an object");
     }
     let is_one_line = !text.trim_ascii_end().contains(&b'\n');
-    if is_one_line { plain.replace(" at line 1 column", " at column") } else { plain }
+    let plain = if is_one_line { plain.replace(" at line 1 column", " at column") } else { plain };
+    expected_first(&plain).unwrap_or(plain)
 }
 
-/// A JSON body that is not parsed yet.
+/// `invalid type: string "five", expected a number at column 3` as `expected a number, got string
+/// "five" at column 3`.
+fn expected_first(problem: &str) -> Option<String> {
+    let (before, rest) = problem.split_once("invalid type: ").or_else(|| problem.split_once("invalid value: "))?;
+    let (got, expected) = rest.rsplit_once(", expected ")?;
+    let (expected, at) = expected.rfind(" at ").map_or((expected, ""), |at| expected.split_at(at));
+    Some(format!("{before}expected {expected}, got {got}{at}"))
+}
+
+/// A JSON body that is not parsed yet; empty if the request has none.
 pub struct Text(pub Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Text {
@@ -92,9 +112,7 @@ impl<S: Send + Sync> FromRequest<S> for Text {
             MediaType::Json.check(request.headers())?;
         }
         // The limits layer has already bounded and buffered the body.
-        let bytes = to_bytes(request.into_body(), usize::MAX).await.map_err(ApiError::malformed)?;
-        // A missing body is read as an empty object.
-        Ok(Self(if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes }))
+        to_bytes(request.into_body(), usize::MAX).await.map(Self).map_err(ApiError::malformed)
     }
 }
 
@@ -115,7 +133,15 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let query = Query::from_request_parts(parts, state).await;
-        query.map(|Query(value)| Self(value)).map_err(|rejection| ApiError::invalid(rejection.body_text()))
+        query.map(|Query(value)| Self(value)).map_err(|rejection| {
+            let text = rejection.body_text();
+            let problem = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+            let problem = problem.replace("invalid digit found in string", "expected a whole number of 0 or more");
+            match problem.split_once(": ") {
+                Some((name, why)) if !name.contains(' ') => ApiError::field(name, why),
+                _ => ApiError::invalid(problem),
+            }
+        })
     }
 }
 

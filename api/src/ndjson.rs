@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use futures_util::StreamExt;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -201,7 +201,14 @@ impl<T: Send + 'static> Reader<T> {
         if line.len() > self.reading.line_bytes_max {
             self.refuse_length();
         } else if !line.trim_ascii().is_empty() {
-            let outcome = (self.reading.parse)(line);
+            let outcome = (self.reading.parse)(line).map_err(|error| {
+                let is_no_json = error.status() == StatusCode::BAD_REQUEST;
+                if is_no_json {
+                    error.and("each line must be one JSON object; `celeris import` reads other files")
+                } else {
+                    error
+                }
+            });
             self.batch.push(Line { line: self.line, outcome });
         }
         if self.batch.len() >= self.reading.batch_lines { self.send().await } else { Ok(()) }

@@ -6,6 +6,9 @@ use jiff::tz::TimeZone;
 use crate::cell::Cell;
 use crate::display::quoted;
 
+/// The last second that a date in any zone can name.
+const LATEST: jiff::Timestamp = jiff::Timestamp::constant(253_402_207_200, 0);
+
 /// The unit of times that are numbers, counted from the beginning of 1970, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TimeUnit {
@@ -182,7 +185,7 @@ fn iso(text: &str) -> Result<i64, String> {
     }
     let local: DateTime = text_or_zoned.parse().map_err(|_| not_a_time(&quoted(text)))?;
     // Only the last and the first days of the calendar have no such time.
-    let beyond = if local.year() > 0 { jiff::Timestamp::MAX } else { jiff::Timestamp::MIN };
+    let beyond = if local.year() > 0 { LATEST } else { jiff::Timestamp::MIN };
     let time = local.to_zoned(TimeZone::UTC).map_or(beyond, |time| time.timestamp());
     Ok(time.as_millisecond())
 }

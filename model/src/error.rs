@@ -82,6 +82,6 @@ fn unit(received: i64, accepted: RangeInclusive<i64>) -> &'static str {
     } else if received < *accepted.start() {
         "; limits.earliest_time in the node's configuration allows earlier times"
     } else {
-        "; limits.clock_skew in the node's configuration allows later times"
+        ", which is ahead of the node's clock; limits.clock_skew in the node's configuration allows later times"
     }
 }

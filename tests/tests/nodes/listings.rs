@@ -18,8 +18,12 @@ fn pages(client: &Client, path: &str, entries: &str, cursor: &str) -> Vec<Value>
         assert!(found.len() <= 2, "{page}");
         all.extend(found.iter().cloned());
         let Some(next) = page["next"].as_str() else { return all };
-        query = format!("limit=2&{cursor}={next}");
+        query = format!("limit=2&{cursor}={}", percent_encoded(next));
     }
+}
+
+fn percent_encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 fn texts<'a>(entries: &'a [Value], field: &str) -> Vec<&'a str> {

@@ -34,7 +34,7 @@ fn mistakes() -> Vec<Mistake> {
     let observe = |body, words| mistake("films/observe", body, 422, words);
     vec![
         observe(r#"{"user": 1, "item": 2, "label": 500}"#, &["label", "500", "0.5 to 5", "label_range"]),
-        observe(r#"{"user": 1, "item": 2, "label": "five"}"#, &["label", "number", "text"]),
+        observe(r#"{"user": 1, "item": 2, "label": "five"}"#, &["label: expected a number, got string \\\"five\\\""]),
         observe(r#"{"user": 1, "item": 2}"#, &["missing field `label`"]),
         observe(
             r#"{"user": 1, "item": 2, "label": 4, "timestamp": 1700000000}"#,
@@ -46,19 +46,32 @@ fn mistakes() -> Vec<Mistake> {
         ),
         observe(
             r#"{"user": 1, "item": 2, "label": 4, "timestamp": "2100-01-01T00:00:00Z"}"#,
-            &["timestamp", "2100", "ahead"],
+            &["timestamp", "ahead of the node's clock", "limits.clock_skew"],
         ),
         observe(r#"{"user": 1, "item": 2, "label": 4, "timestamp": "last week"}"#, &["timestamp", "last week", "T"]),
         observe(r#"{"user": 1, "item": 2, "rating": 4}"#, &["rating", "label"]),
         observe(r#"{"user": 1, "item": 2, "label": true}"#, &["label", "number"]),
-        observe(r#"{"user": {"id": 1}, "item": 2, "label": 4}"#, &["user", "text"]),
-        observe("", &["body", "empty"]),
+        observe(
+            r#"{"user": {"id": 1}, "item": 2, "label": 4}"#,
+            &["user: expected a string or an integer, got object"],
+        ),
+        observe("", &["no body", "user"]),
         mistake("films/observe", r#"{"user": 1, "item": 2, "label": }"#, 400, &["JSON"]),
         mistake("films/observe", "user=1&item=2", 400, &["JSON"]),
-        mistake("film/observe", r#"{"user": 1, "item": 2, "label": 4}"#, 404, &["film", "films"]),
+        mistake("film/observe", r#"{"user": 1, "item": 2, "label": 4}"#, 404, &["film;", "GET /v1/models lists them"]),
         mistake("films/observations", r#"[{"user": 1, "item": 2, "label": "x"}]"#, 422, &["label", "\"rejected\":1"]),
-        lines("films/observations", "{\"user\": 1, \"item\": 2, \"label\": 1}{\"user\": 1}", 400, &["line", "one"]),
-        lines("films/observations", "user,item,label\n1,2,3\n", 400, &["line", "JSON", "celeris import"]),
+        lines(
+            "films/observations",
+            "{\"user\": 1, \"item\": 2, \"label\": 1}{\"user\": 1}",
+            400,
+            &["\"line\":1", "more text after the end", "each line must be one JSON object"],
+        ),
+        lines(
+            "films/observations",
+            "user,item,label\n1,2,3\n",
+            400,
+            &["\"line\":1", "each line must be one JSON object", "celeris import"],
+        ),
         lines("films/items", "{\"item\": 1, \"title\": \"Heat\"}\n", 422, &["title", "attributes"]),
         mistake(
             "films/recommend",
