@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 /// The attributes of a catalog.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AttributeList)]
 pub struct Attributes {
     /// In the order of their names.
     #[schema(max_items = 256)]

@@ -149,7 +149,12 @@ fn bad_predictions_and_rankings_are_refused() {
             409,
             "min_epoch",
         ),
-        refused("POST /v1/models/films/predict", r#"{"user": "u", "item": "item-0"}{}"#, 400, "trailing"),
+        refused(
+            "POST /v1/models/films/predict",
+            r#"{"user": "u", "item": "item-0"}{}"#,
+            400,
+            "more text after the end",
+        ),
         topk(json!({"user": "u", "items": ["item-0"], "k": 0}), "k"),
         topk(json!({"user": "u", "items": ["item-0"], "k": -1}), "k"),
         topk(json!({"user": "u", "items": ["item-0"]}), "k"),
