@@ -3,6 +3,7 @@
 //! `estimate` generates any number of users and items in process, for `estimate-size` and for the
 //! benches, which are a separate binary: see `celeris-bench`.
 
+mod completions;
 mod config;
 mod confined;
 mod datasets;
@@ -13,6 +14,7 @@ mod evaluate;
 mod export;
 mod import;
 mod logging;
+mod numbers;
 mod progress;
 pub mod serve;
 mod train;
@@ -60,6 +62,7 @@ enum Command {
     /// Prints every key of the configuration with its default and the value in force.
     Config(config::Args),
     /// Trains a version in a separate process; called by the node.
+    #[command(hide = true)]
     Train(train::Args),
     /// Runs a trainer confined; called by the node.
     #[command(hide = true, name = SUPERVISE)]
@@ -77,6 +80,8 @@ enum Command {
     EstimateSize(estimate_size::Args),
     /// Downloads public data sets.
     Datasets(datasets::Args),
+    /// Prints a script by which a shell completes commands and options.
+    Completions(completions::Args),
 }
 
 impl Command {
@@ -89,7 +94,12 @@ impl Command {
             | Self::Supervise(_)
             | Self::Become(_)
             | Self::Export(_) => true,
-            Self::Config(_) | Self::Import(_) | Self::Evaluate(_) | Self::EstimateSize(_) | Self::Datasets(_) => false,
+            Self::Config(_)
+            | Self::Import(_)
+            | Self::Evaluate(_)
+            | Self::EstimateSize(_)
+            | Self::Datasets(_)
+            | Self::Completions(_) => false,
         }
     }
 }
@@ -215,6 +225,7 @@ pub fn run() -> ExitCode {
         Command::Evaluate(args) => evaluate::run(&args),
         Command::EstimateSize(args) => estimate_size::run(&args),
         Command::Datasets(args) => datasets::run(args),
+        Command::Completions(args) => completions::run(&args),
     };
     exit_code("celeris", outcome)
 }
