@@ -13,6 +13,7 @@ mod estimate_size;
 mod evaluate;
 mod export;
 mod import;
+mod interrupt;
 mod logging;
 mod numbers;
 mod progress;

@@ -10,6 +10,7 @@ use celeris_datasets::movielens::{LOADED_RATINGS_MAX, read_beside};
 use celeris_datasets::{Dataset, DatasetError, ItemInfo, Rating};
 use celeris_evaluate::Progress;
 use celeris_import::error::Fault;
+use celeris_import::inputs::STDIN;
 use celeris_import::{Input, Observations, Origin, Rules, Taken, find};
 use celeris_model::{ItemId, Loss, ModelError, Timestamp, UserId};
 
@@ -118,6 +119,9 @@ fn rating(taken: &Taken, users: &mut Shared<UserId>, items: &mut Shared<ItemId>)
 
 /// The name of a file or folder, without the ending of compressed files.
 fn name_of(path: &Path) -> String {
+    if path.as_os_str() == STDIN {
+        return "standard input".to_owned();
+    }
     let whole = path.canonicalize().unwrap_or_default();
     let name = whole.file_name().or(path.file_name()).unwrap_or_default().to_string_lossy();
     name.strip_suffix(".gz").unwrap_or(&name).to_owned()

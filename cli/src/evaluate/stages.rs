@@ -8,6 +8,8 @@ use celeris_evaluate::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 
+use crate::interrupt::at_interrupt;
+
 /// Positions of a bar whose things are not counted.
 const FINE: u64 = 1000;
 
@@ -34,6 +36,12 @@ struct Stage {
 impl Stages {
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(ProgressBar::no_length);
+        if let Some(bar) = bar.clone() {
+            at_interrupt(move || {
+                bar.finish_and_clear();
+                "interrupted".to_owned()
+            });
+        }
         Self { bar, stage: Mutex::default() }
     }
 

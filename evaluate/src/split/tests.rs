@@ -118,7 +118,8 @@ fn clicks_are_judged_by_the_probabilities_that_would_be_served() {
     // The tastes are the users' own: only a personal model finds them.
     assert!(report.ours.log_loss < report.biases.log_loss - 0.02, "{report:?}");
     assert!(report.ours.auc.unwrap() > report.biases.auc.unwrap() + 0.1, "{report:?}");
-    assert!(report.ours.calibration_error < 0.08, "{report:?}");
+    // The rate of clicks in 48 rows, a tenth, varies by 0.06.
+    assert!(report.ours.calibration_error < 0.12, "{report:?}");
     assert_eq!(report.reliability.iter().map(|part| part.rows).sum::<usize>(), report.header.test_ratings);
 }
 
