@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_complete::{Shell, generate};
 
 use crate::{Cli, Failure};
@@ -18,6 +18,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut script = Vec::new();
-    generate(args.shell, &mut Cli::command(), "celeris", &mut script);
+    generate(args.shell, &mut visible(), "celeris", &mut script);
     std::io::stdout().write_all(&script).map_err(Failure::other)
+}
+
+/// The commands that people call.
+fn visible() -> Command {
+    let all = Cli::command();
+    let commands = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    Command::new("celeris").args(all.get_arguments().cloned()).subcommands(commands)
 }

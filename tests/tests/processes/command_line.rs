@@ -84,6 +84,7 @@ fn shells_complete_what_people_call() {
         for word in ["estimate-size", "evaluate", "dataset", "split"] {
             assert!(script.contains(word), "{shell}: no {word}");
         }
+        assert!(!script.contains("--job"), "{shell}: an option of train");
     }
     refused(&["completions", "tcsh"], &["tcsh", "bash"]);
     let help = succeeded(&["train", "--help"]).stdout;
