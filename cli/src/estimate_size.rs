@@ -7,9 +7,9 @@ use crate::estimate::{Plan, estimate};
 use crate::numbers::{count, whole};
 use celeris_api::config;
 
-/// Estimates memory and disk usage by running a small sample through the node's own code.
+/// Estimates the memory and disk usage of a node.
 ///
-/// Numbers may be written as 1000000, 1_000_000 or 1e6.
+/// A small sample runs through the node's own code, and its sizes are scaled up. Numbers may be written as 1000000, 1_000_000 or 1e6.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Number of users, all of them active.

@@ -75,13 +75,10 @@ enum Command {
     Import(import::Args),
     /// Exports the store of a stopped node as Parquet.
     Export(export::Args),
-    /// Evaluates predictions or policies offline on a data set.
     Evaluate(evaluate::Args),
-    /// Estimates the memory and disk usage of a node.
     EstimateSize(estimate_size::Args),
     /// Downloads public data sets.
     Datasets(datasets::Args),
-    /// Prints a script by which a shell completes commands and options.
     Completions(completions::Args),
 }
 

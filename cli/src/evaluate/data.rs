@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::hash::Hash;
 use std::path::Path;
 use std::str::FromStr;
@@ -60,7 +61,10 @@ impl<'a> Reader<'a> {
         ratings: &mut Vec<Rating>,
         (users, items): (&mut Shared<UserId>, &mut Shared<ItemId>),
     ) -> Result<(), Failure> {
-        self.stages.begin(&format!("reading {}", input.shown()), None);
+        let shown = input.shown();
+        // The whole path may be longer than the line of a terminal.
+        let short = Path::new(&shown).file_name().map_or(shown.as_str().into(), OsStr::to_string_lossy);
+        self.stages.begin(&format!("reading {short}"), None);
         let mut reader = Observations::open_without_ids(input, &self.rules)?;
         self.stages.say(&format!("{}: {}", input.shown(), reader.mapping()));
         let bytes = input.bytes().filter(|bytes| *bytes > 0);

@@ -32,7 +32,7 @@ use crate::numbers::{count, whole};
 /// Length of a list by default.
 const K_DEFAULT: usize = 10;
 
-/// Evaluates the predictions for a data set, or the value of a policy on a log.
+/// Evaluates predictions or policies offline on a data set.
 ///
 /// Trains on one part of the rows and predicts the rest: ratings (--loss squared), clicks of 0 and 1
 /// (--loss logistic), or what users take next (--loss implicit).

@@ -164,7 +164,7 @@ fn a_file_gives_the_same_figures_in_every_format_that_import_reads() {
         assert_eq!(
             stages,
             [
-                &format!("reading {shown}"),
+                &format!("reading {name}"),
                 &format!("{shown}: user=visitor_id item=shown label=did_click time=seconds"),
                 "training",
                 "training biases alone",
