@@ -1,9 +1,10 @@
 //! `celeris datasets`: downloads public data sets.
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 
-use celeris_datasets::fetch::{FetchOptions, NAMES, Origin, fetch};
+use celeris_datasets::fetch::{FetchOptions, Origin, PUBLISHED, fetch};
 use clap::Subcommand;
 
 use crate::Failure;
@@ -29,14 +30,14 @@ enum Action {
         #[arg(long)]
         base_url: Option<String>,
     },
-    /// Lists the data sets that can be downloaded.
+    /// Lists the data sets that can be downloaded, with their ratings, sizes and terms of use.
     List,
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     match args.action {
-        Action::List => writeln!(out, "{}", NAMES.join("\n")).map_err(Failure::other),
+        Action::List => out.write_all(list().as_bytes()).map_err(Failure::other),
         Action::Fetch { name, to, base_url } => {
             let mut options = FetchOptions::default();
             if let Some(base_url) = base_url {
@@ -58,4 +59,15 @@ pub fn run(args: Args) -> Result<(), Failure> {
             writeln!(out, "{}", fetched.folder.display()).map_err(Failure::other)
         }
     }
+}
+
+fn list() -> String {
+    let mut text =
+        format!("{:<16} {:>10} {:>8}  licence (GroupLens; `fetch` shows the whole)\n", "name", "ratings", "archive");
+    for data in PUBLISHED {
+        let archive = format!("{} MB", data.archive_mb);
+        let _ = writeln!(text, "{:<16} {:>10} {archive:>8}  {}", data.name, data.ratings, data.terms.words());
+    }
+    text.push_str("commercial use of any of them needs the permission of GroupLens\n");
+    text
 }

@@ -3,6 +3,7 @@
 //! `estimate` generates any number of users and items in process, for `estimate-size` and for the
 //! benches, which are a separate binary: see `celeris-bench`.
 
+mod completions;
 mod config;
 mod confined;
 mod datasets;
@@ -12,9 +13,11 @@ mod estimate_size;
 mod evaluate;
 mod export;
 mod import;
+mod interrupt;
 mod logging;
 mod models;
 mod node_client;
+mod numbers;
 mod progress;
 mod retrain;
 pub mod serve;
@@ -64,6 +67,7 @@ enum Command {
     /// Prints every key of the configuration with its default and the value in force.
     Config(config::Args),
     /// Trains a version in a separate process; called by the node.
+    #[command(hide = true)]
     Train(train::Args),
     /// Runs a trainer confined; called by the node.
     #[command(hide = true, name = SUPERVISE)]
@@ -81,12 +85,11 @@ enum Command {
     Retrain(retrain::Args),
     /// Exports the store of a stopped node as Parquet.
     Export(export::Args),
-    /// Evaluates predictions or policies offline on a data set.
     Evaluate(evaluate::Args),
-    /// Estimates the memory and disk usage of a node.
     EstimateSize(estimate_size::Args),
     /// Downloads public data sets.
     Datasets(datasets::Args),
+    Completions(completions::Args),
 }
 
 impl Command {
@@ -106,7 +109,8 @@ impl Command {
             | Self::Retrain(_)
             | Self::Evaluate(_)
             | Self::EstimateSize(_)
-            | Self::Datasets(_) => false,
+            | Self::Datasets(_)
+            | Self::Completions(_) => false,
         }
     }
 }
@@ -235,6 +239,7 @@ pub fn run() -> ExitCode {
         Command::Evaluate(args) => evaluate::run(&args),
         Command::EstimateSize(args) => estimate_size::run(&args),
         Command::Datasets(args) => datasets::run(args),
+        Command::Completions(args) => completions::run(&args),
     };
     exit_code("celeris", outcome)
 }

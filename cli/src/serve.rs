@@ -1,6 +1,6 @@
 //! `celeris serve`: runs a node.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,13 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
 /// Binds the address before any long work starts, so that an address in use is reported at once.
 pub async fn listen(config: &Config) -> Result<TcpListener, Failure> {
     let address = &config.server.listen;
-    TcpListener::bind(address).await.map_err(|error| Failure::bad_input(format!("cannot listen on {address}: {error}")))
+    TcpListener::bind(address).await.map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::AddrInUse => "; choose another port by --listen, such as --listen 127.0.0.1:0 for any free one",
+            _ => "",
+        };
+        Failure::bad_input(format!("cannot listen on {address}: {error}{remedy}"))
+    })
 }
 
 /// Prints the readiness line, the only line on standard output, which programs can wait for.

@@ -24,6 +24,8 @@ pub struct Rating {
     pub item: ItemId,
     /// The rating, on the file's scale.
     pub label: f32,
+    /// The weight in training, as a number of repetitions; 1 if the source has none.
+    pub weight: f32,
     /// Time of the rating; 0 if unknown.
     pub timestamp: Timestamp,
 }

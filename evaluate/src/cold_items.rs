@@ -88,14 +88,16 @@ pub fn evaluate_cold_items(dataset: &Dataset, settings: &EvaluateSettings) -> an
     ensure!(!tested.is_empty(), "no ratings of items left out; give a data set of more than {LEFT_OUT_ONE_IN} items");
 
     let started = Instant::now();
-    let trained = numbered.train(&known, settings)?;
+    let trained = numbered.train(&known, settings, settings.stage("training", None))?;
     let train_seconds = started.elapsed().as_secs_f64();
     let attributes = attributes_by_number(dataset, &numbered.items);
     let started = Instant::now();
+    settings.stage("fitting the map of attributes", None);
     let fitted = fit(&trained, &known, &attributes)?;
     let map_seconds = started.elapsed().as_secs_f64();
 
     let scene = Scene { trained: &trained, attributes: &attributes, map: &fitted.map };
+    settings.stage("predicting rows", Some(tested.len()));
     let predictions = scene.predict(&learnt, &by_user(users, &tested))?;
     let range = trained.label_range;
     let rmse = |score: fn(&Prediction) -> f32| {

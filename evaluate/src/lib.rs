@@ -1,16 +1,21 @@
 //! Offline evaluation: predictions of unseen ratings, and the value of a policy on the log of
 //! another policy ([`ope`]).
 //!
-//! [`split`] holds out a tenth of the ratings; [`velox`] repeats the two experiments of Velox §2.4;
-//! [`cold_items`] leaves items out; and [`ranking`] leaves out the last item of every user and
-//! ranks it among all. All evaluate what would be served: the posterior of every user under the
-//! trained version's own prior. The first two also report the trainer's own weights. All settings
-//! but `dim` and `seed` are chosen by the trainer. Scores are clamped to the range of the training
-//! labels.
+//! [`split`] holds out a tenth of the rows, for each loss; [`velox`] repeats the two experiments of
+//! Velox §2.4; [`cold_items`] leaves items out; and [`ranking`] leaves out the last item of every
+//! user and ranks it among all. All evaluate what would be served: the posterior of every user under
+//! the trained version's own prior. For ratings, the first two also report the trainer's own
+//! weights. All settings but `dim`, `loss` and `seed` are chosen by the trainer. Predicted ratings
+//! are clamped to the range of the training labels.
+//!
+//! Evaluations take minutes on large data; they report [`Progress`].
 
 pub mod cold_items;
+mod lists;
 pub mod ope;
 pub mod peers;
+pub mod probabilities;
+pub mod progress;
 pub mod ranking;
 pub mod split;
 pub mod velox;
@@ -20,17 +25,24 @@ use std::num::NonZeroUsize;
 
 use celeris_datasets::Rating as NamedRating;
 use celeris_model::{Estimate, Example, ItemId, Learning, Loss, ModelError, UserId, UserModel};
-use celeris_retrain::{Parent, Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, refresh, train};
+use celeris_retrain::{Parent, Pinned, Rating, Ratings, RetrainError, TrainSettings, Trained, refresh, train};
+
+use self::progress::Part;
+pub use self::progress::Progress;
 
 /// Settings chosen by the caller of an evaluation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EvaluateSettings {
+#[derive(Clone, Copy)]
+pub struct EvaluateSettings<'a> {
     /// The length of feature and weight vectors, including the constant.
     pub dim: usize,
     /// The seed of the held-out ratings, the orders of ratings, and the trainer.
     pub seed: u64,
     /// Number of training threads.
     pub threads: NonZeroUsize,
+    /// The loss of the model. Protocols other than `split` have one of their own.
+    pub loss: Loss,
+    /// Receives the stages of the evaluation.
+    pub progress: &'a dyn Progress,
 }
 
 /// The half-width of a 95 % interval in standard deviations.
@@ -52,7 +64,7 @@ impl Numbered {
                 let (users, items) = (self.users.len(), self.items.len());
                 let user = *self.users.entry(rating.user.clone()).or_insert_with(|| index(users));
                 let item = *self.items.entry(rating.item.clone()).or_insert_with(|| index(items));
-                Rating { user, item, label: rating.label, weight: 1.0 }
+                Rating { user, item, label: rating.label, weight: rating.weight }
             })
             .collect()
     }
@@ -66,15 +78,15 @@ impl Numbered {
             user: self.users[&rating.user],
             item: self.items[&rating.item],
             label: rating.label,
-            weight: 1.0,
+            weight: rating.weight,
         };
         ratings.iter().map(number).collect()
     }
 
     /// Trains on some of the ratings; users and items without ratings among them are cold.
-    fn train(&self, ratings: &[Rating], settings: &EvaluateSettings) -> Result<Trained, RetrainError> {
+    fn train(&self, ratings: &[Rating], settings: &EvaluateSettings, part: Part) -> Result<Trained, RetrainError> {
         let ratings = Ratings::new(self.users.len(), self.items.len(), ratings.to_vec())?;
-        train(&ratings, &settings.of_trainer(), &Pinned::default(), &Silent)
+        train(&ratings, &settings.of_trainer(), &Pinned::default(), &part)
     }
 
     /// Refreshes a version trained on the first `seen` of the ratings with all of them.
@@ -89,13 +101,13 @@ impl Numbered {
         let ratings = Ratings::new(self.users.len(), self.items.len(), ratings.to_vec())?;
         let state = parent.state.as_ref().expect("the built-in trainer leaves what the next one goes on from");
         let parent = Parent { state, fresh: Some(&fresh) };
-        refresh(&ratings, &settings.of_trainer(), &Pinned::default(), parent, &Silent)
+        refresh(&ratings, &settings.of_trainer(), &Pinned::default(), parent, &celeris_retrain::Silent)
     }
 }
 
-impl EvaluateSettings {
+impl EvaluateSettings<'_> {
     fn of_trainer(&self) -> TrainSettings {
-        TrainSettings { threads: self.threads, ..TrainSettings::new(self.dim, self.seed) }
+        TrainSettings { threads: self.threads, loss: self.loss, ..TrainSettings::new(self.dim, self.seed) }
     }
 }
 
@@ -115,17 +127,23 @@ fn by_user(users: usize, ratings: &[Rating]) -> Vec<Vec<Rating>> {
 /// One evaluated prediction.
 struct Prediction {
     label: f32,
-    /// The served estimate.
+    /// The served estimate; under logistic loss its score is log-odds.
     served: Estimate,
     /// The score by the trainer's own weights.
     own: f32,
 }
 
 /// Predicts the ratings `tested` of users whose history is `learnt`, with the version `trained`.
-/// Both are by user.
-fn predict(trained: &Trained, learnt: &[Vec<Rating>], tested: &[Vec<Rating>]) -> Result<Vec<Prediction>, ModelError> {
-    let learning = Learning::from(trained.prior.clone());
+/// Both are by user. Not for implicit loss, whose histories hold the pairs taken before.
+fn predict(
+    trained: &Trained,
+    loss: Loss,
+    part: Part,
+    (learnt, tested): (&[Vec<Rating>], &[Vec<Rating>]),
+) -> Result<Vec<Prediction>, ModelError> {
+    let learning = Learning::new(trained.prior.clone(), loss, None);
     let mut predictions = Vec::new();
+    let count: usize = tested.iter().map(Vec::len).sum();
     for (learnt, tested) in learnt.iter().zip(tested).filter(|(_, tested)| !tested.is_empty()) {
         let history = examples(trained, learnt);
         let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
@@ -138,6 +156,7 @@ fn predict(trained: &Trained, learnt: &[Vec<Rating>], tested: &[Vec<Rating>]) ->
                 own: example.offset + own,
             });
         }
+        part.at(predictions.len() as f64 / count as f64);
     }
     Ok(predictions)
 }

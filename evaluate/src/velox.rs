@@ -21,6 +21,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
+use super::progress::Part;
 use super::{EvaluateSettings, Numbered, by_user, mean_square, predict};
 
 /// Ratings per user before the features of [`VeloxReport::ten_plus_seven`] are trained, and after.
@@ -118,22 +119,31 @@ pub fn evaluate_velox(
         dataset: dataset.to_owned(),
         dim: settings.dim,
         seed: settings.seed,
-        ten_plus_seven: Experiment::run(ratings, settings, ORDERS_TEN_PLUS_SEVEN, TEN_PLUS_SEVEN)?,
-        half: Experiment::run(ratings, settings, ORDERS_HALF, HALF)?,
+        ten_plus_seven: Experiment::run(ratings, settings, TEN_PLUS_SEVEN)?,
+        half: Experiment::run(ratings, settings, HALF)?,
     })
 }
 
 /// The schedule of an experiment.
 #[derive(Clone, Copy)]
 struct Schedule {
+    /// The experiment in progress reports.
+    name: &'static str,
+    orders: usize,
     /// Number of a user's ratings before and after the first training; `None` excludes the user.
     parts: fn(ratings: usize) -> Option<(usize, usize)>,
     /// Whether refreshes along the stream are measured too.
     refreshed: bool,
 }
 
-const TEN_PLUS_SEVEN: Schedule = Schedule { parts: ten_plus_seven, refreshed: false };
-const HALF: Schedule = Schedule { parts: half, refreshed: true };
+const TEN_PLUS_SEVEN: Schedule = Schedule {
+    name: "ten ratings a user, then seven",
+    orders: ORDERS_TEN_PLUS_SEVEN,
+    parts: ten_plus_seven,
+    refreshed: false,
+};
+const HALF: Schedule =
+    Schedule { name: "half of the ratings, then most of the rest", orders: ORDERS_HALF, parts: half, refreshed: true };
 
 fn ten_plus_seven(ratings: usize) -> Option<(usize, usize)> {
     (ratings > FIRST + THEN).then_some((FIRST, THEN))
@@ -189,17 +199,15 @@ struct Squares {
 }
 
 impl Experiment {
-    fn run(
-        ratings: &[NamedRating],
-        settings: &EvaluateSettings,
-        orders: usize,
-        schedule: Schedule,
-    ) -> anyhow::Result<Self> {
+    fn run(ratings: &[NamedRating], settings: &EvaluateSettings, schedule: Schedule) -> anyhow::Result<Self> {
+        let orders = schedule.orders;
         let mut numbered = Numbered::default();
         let listed = numbered.number(ratings);
         let rows = by_user(numbered.users.len(), &listed);
         let users = rows.iter().filter(|row| (schedule.parts)(row.len()).is_some()).count();
         ensure!(users > 0, "no user has enough ratings for this experiment; it needs {} of one user", FIRST + THEN + 1);
+        let steps = orders * Self::steps(schedule);
+        settings.stage(schedule.name, Some(steps));
         let mut sum = Squares::default();
         let mut counts = [0; 3];
         let mut times = Vec::new();
@@ -207,7 +215,8 @@ impl Experiment {
             let parts = Parts::of(&rows, schedule, settings.seed, order as u64);
             counts = [&parts.first, &parts.then, &parts.tested].map(|rows| rows.iter().map(Vec::len).sum());
             let refreshed = schedule.refreshed.then_some(&mut times);
-            let squares = Self::order(&numbered, &parts, settings, refreshed)?;
+            let step = |step| settings.part(order * Self::steps(schedule) + step, steps);
+            let squares = Self::order(&numbered, &parts, settings, (&step, refreshed))?;
             sum.initial += squares.initial;
             sum.online += squares.online;
             sum.retrained += squares.retrained;
@@ -242,22 +251,30 @@ impl Experiment {
         })
     }
 
-    /// Evaluates one order of the ratings. If refreshes are measured, their times are added to
-    /// `times`, as shares of a training's.
-    fn order(
+    /// Number of trainings of an order.
+    fn steps(schedule: Schedule) -> usize {
+        2 + if schedule.refreshed { REFRESH_PARTS } else { 0 }
+    }
+
+    /// Evaluates one order of the ratings, whose trainings are reported as steps. If refreshes are
+    /// measured, their times are added to `times`, as shares of a training's.
+    fn order<'a>(
         numbered: &Numbered,
         parts: &Parts,
         settings: &EvaluateSettings,
-        times: Option<&mut Vec<f64>>,
+        (step, times): (&dyn Fn(usize) -> Part<'a>, Option<&mut Vec<f64>>),
     ) -> anyhow::Result<Squares> {
         let learnt = parts.learnt();
-        let early = numbered.train(&parts.first.concat(), settings)?;
+        let early = numbered.train(&parts.first.concat(), settings, step(0))?;
         let started = Instant::now();
-        let late = numbered.train(&learnt.concat(), settings)?;
+        let late = numbered.train(&learnt.concat(), settings, step(1))?;
         let of_training = started.elapsed().as_secs_f64();
-        let initial = predict(&early, &parts.first, &parts.tested)?;
-        let online = predict(&early, &learnt, &parts.tested)?;
-        let retrained = predict(&late, &learnt, &parts.tested)?;
+        let predict = |version: &Trained, learnt: &[Vec<Rating>]| {
+            predict(version, settings.loss, Part::unreported(), (learnt, &parts.tested))
+        };
+        let initial = predict(&early, &parts.first)?;
+        let online = predict(&early, &learnt)?;
+        let retrained = predict(&late, &learnt)?;
         let served = |range, predictions: &[super::Prediction]| {
             mean_square(range, predictions.iter().map(|one| (one.label, one.served.score)))
         };
@@ -267,10 +284,14 @@ impl Experiment {
         let [refreshed, before_last] = match times {
             None => [0.0; 2],
             Some(times) => {
-                let took = |seconds: f64| times.push(seconds / of_training);
+                let before = times.len();
+                let took = |seconds: f64| {
+                    times.push(seconds / of_training);
+                    step(1 + times.len() - before).at(1.0);
+                };
                 let [last, before] = refreshed(numbered, parts, &early, settings, took)?;
                 let square = |version: &Trained| -> anyhow::Result<f64> {
-                    Ok(served(version.label_range, &predict(version, &learnt, &parts.tested)?))
+                    Ok(served(version.label_range, &predict(version, &learnt)?))
                 };
                 [square(&last)?, square(&before)?]
             }

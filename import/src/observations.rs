@@ -96,7 +96,8 @@ pub struct Observations {
     rules: Rules,
     rows: Box<dyn Rows>,
     mapping: Mapping,
-    ids: Ids,
+    /// None if the caller needs no ids.
+    ids: Option<Ids>,
     /// Notes contents in a first reading.
     noted: Option<Repeats>,
     kinds: TimeKinds,
@@ -111,6 +112,17 @@ impl Observations {
     /// As [`source::open`]; [`ImportError::File`] if a column is missing.
     pub fn open(input: &Input, rules: &Rules) -> Result<Self, ImportError> {
         Self::open_with(input, rules, None)
+    }
+
+    /// Opens an input that was not read before, for observations whose ids are empty: those of a
+    /// file need memory for its rows.
+    ///
+    /// # Errors
+    /// As [`Observations::open`].
+    pub fn open_without_ids(input: &Input, rules: &Rules) -> Result<Self, ImportError> {
+        let mut observations = Self::open_with(input, rules, None)?;
+        observations.ids = None;
+        Ok(observations)
     }
 
     /// Opens an input again.
@@ -136,7 +148,7 @@ impl Observations {
         let mapping = rules.mapping(rows.columns()).map_err(|problem| ImportError::file(&file, problem))?;
         check_complete(&mapping, &rules, rows.columns()).map_err(|problem| ImportError::file(&file, problem))?;
         let only_reading = repeats.is_none();
-        let ids = Ids::new(&input.name, repeats);
+        let ids = Some(Ids::new(&input.name, repeats));
         Ok(Self { file, rules, rows, mapping, ids, noted: None, kinds: TimeKinds::default(), only_reading })
     }
 
@@ -325,14 +337,18 @@ impl Observations {
         if self.mapping.get(Role::Id).is_some() {
             let id = self.id(Role::Id, |id| ObservationId::new(id).map(drop))?;
             let is_reserved = ObservationId::new(id.as_str()).is_ok_and(|id| id.is_reserved());
-            return Ok(if is_reserved { self.ids.of_other_node(&id) } else { id });
+            return Ok(match &self.ids {
+                Some(ids) if is_reserved => ids.of_other_node(&id),
+                _ => id,
+            });
         }
+        let Some(ids) = &mut self.ids else { return Ok(String::new()) };
         let content = self.rows.content();
         if let Some(noted) = &mut self.noted {
             noted.note(content);
             return Ok(String::new());
         }
-        self.ids.of_content(content).map_err(|_| {
+        ids.of_content(content).map_err(|_| {
             Refused::File(format!(
                 "has more than {COUNTED_MAX} rows whose ids must be counted; import it in parts, or name a column of ids by \
                  --id-column"

@@ -75,6 +75,7 @@ const RULES: [CrateRule; 21] = [
             "celeris-retrain",
             "celeris-retrieval",
             "celeris-api",
+            "celeris-skip",
         ],
     },
     CrateRule {

@@ -127,7 +127,8 @@ pub fn estimate(plan: &Plan, config: &Config) -> Result<Estimate, Failure> {
     let plain = sample(plan, Ids::None)?;
     let with_id = sample(plan, Ids::Given)?;
     let (features, version_bytes) = table(plan)?;
-    let observations = (plan.users * plan.history) as f64;
+    // The product of two counts may be more than a count.
+    let observations = plan.users as f64 * plan.history as f64;
     let options = StorageOptions::default();
     let write_buffers = (observations * with_id.record_bytes).min(options.write_buffer_bytes as f64);
     let all_users = plan.users as f64 * plain.user_bytes;
@@ -279,10 +280,16 @@ pub fn file_bytes(folder: &Path) -> Result<f64, Failure> {
     Ok(bytes)
 }
 
+/// Sizes from here on are beyond what is counted.
+const SHOWN_BYTES_MAX: f64 = u64::MAX as f64;
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes are positive, and below the bound")]
+fn size(bytes: f64) -> String {
+    if bytes < SHOWN_BYTES_MAX { bytesize::ByteSize(bytes as u64).to_string() } else { "over 16 EiB".to_owned() }
+}
+
 impl fmt::Display for Estimate {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes are positive and few")]
-        let size = |bytes: f64| bytesize::ByteSize(bytes as u64).to_string();
         let Self { memory, disk } = self;
         writeln!(formatter, "memory, all users warm    {:>12}", size(memory.total))?;
         writeln!(formatter, "  user states             {:>12}   {} a user", size(memory.all_users), size(memory.user))?;
@@ -299,6 +306,10 @@ impl fmt::Display for Estimate {
         writeln!(formatter, "  observations with ids   {with_id:>12}   {:.0} bytes each", disk.observation_with_id)?;
         writeln!(formatter, "  sealed segments         {:>12}", size(disk.segments))?;
         writeln!(formatter, "  one version a model     {:>12}", size(disk.versions))?;
-        writeln!(formatter, "  write-ahead log, up to  {:>12}   on top, while the node runs", size(disk.log_max))
+        writeln!(formatter, "  write-ahead log, up to  {:>12}   on top, while the node runs", size(disk.log_max))?;
+        if memory.total.max(disk.total) >= SHOWN_BYTES_MAX {
+            writeln!(formatter, "sizes beyond 16 EiB (2^64 bytes) are not counted; --json has them as numbers")?;
+        }
+        Ok(())
     }
 }

@@ -1,23 +1,24 @@
 //! `celeris import`: reads files of feedback and streams them into a running node.
 //!
-//! Reading and mapping are in `celeris-import`. Here: [`args`] is the command line, [`node`] the
+//! Reading and mapping are in `celeris-import`. Here: [`args`] is the command line ([`row_args`]
+//! the part that `evaluate` shares), [`node`] the
 //! HTTP client, [`sending`] sends the observations and items of the checked files, [`bad_rows`]
 //! writes the rows set aside, [`progress`] and [`report`] are what the user sees.
 
 mod args;
-mod bad_rows;
+pub mod bad_rows;
 mod node;
 mod progress;
-mod report;
+pub mod report;
+pub mod row_args;
 mod sending;
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use celeris_datasets::movielens::read_beside;
 use celeris_import::check::Checked;
 use celeris_import::items::Content;
 use celeris_import::{ImportError, Input, Origin, Rules, check, find};
-use celeris_model::Timestamp;
 
 pub use args::Args;
 
@@ -26,10 +27,6 @@ use self::node::Node;
 use self::progress::Progress;
 use self::sending::{Counts, Sending};
 use crate::Failure;
-
-/// How far ahead of this machine's clock a time may be: the clocks of two machines differ, and a
-/// local time without a zone is read as UTC.
-const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl From<ImportError> for Failure {
     fn from(error: ImportError) -> Self {
@@ -44,11 +41,10 @@ impl From<ImportError> for Failure {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let started = Instant::now();
     let mut rules = args.rules()?;
-    rules.latest = Timestamp::from(SystemTime::now() + AHEAD_MAX).0;
     let inputs = find(&args.paths()?, args.id_prefix.as_deref())?;
     let node = if args.dry_run { None } else { Some(Node::connect(&args.node, args.model()?)?) };
     rules.loss = node.as_ref().and_then(|node| node.loss);
-    let mut bad_rows = args.skip_bad.as_deref().map(BadRowsFile::create).transpose()?;
+    let mut bad_rows = args.rows.skip_bad.as_deref().map(BadRowsFile::create).transpose()?;
     let progress = Progress::new();
     progress.clear_when_interrupted(args.dry_run);
     let checked = check_all(&inputs, &rules, args, &mut bad_rows, &progress);
@@ -63,7 +59,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let (counts, set_aside) = (sending.counts, sending.bad_rows.is_some());
     progress.done();
     outcome.map_err(|failure| report::with_counts(failure, &counts))?;
-    report::last_line(&counts, started.elapsed(), args.skip_bad.as_deref().filter(|_| set_aside));
+    report::last_line(&counts, started.elapsed(), args.rows.skip_bad.as_deref().filter(|_| set_aside));
     report::next_steps(&node, counts.example_user.as_deref());
     Ok(())
 }

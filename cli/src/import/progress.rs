@@ -1,8 +1,7 @@
 //! The progress of an import: a bar with count, rate and time left on a terminal, a line every few
 //! seconds elsewhere.
 
-use std::io::{IsTerminal, Write};
-use std::process::exit;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,13 +9,11 @@ use std::time::{Duration, Instant};
 use celeris_import::Input;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
-use tokio::runtime::Builder;
+
+use crate::interrupt::at_interrupt;
 
 /// Time between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
-
-/// The exit code after ^C, as shells expect it.
-const INTERRUPTED: i32 = 130;
 
 /// Shows the progress of one phase after the other.
 pub struct Progress {
@@ -102,24 +99,17 @@ impl Progress {
     /// From now on, ^C removes the bar, says what was done, and ends the process.
     pub fn clear_when_interrupted(&self, dry_run: bool) {
         let (bar, taken) = (self.bar.clone(), self.taken.clone());
-        std::thread::spawn(move || {
-            let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
-            if runtime.block_on(tokio::signal::ctrl_c()).is_err() {
-                return;
-            }
+        at_interrupt(move || {
             if let Some(bar) = &bar {
                 bar.finish_and_clear();
             }
             let taken = taken.load(Ordering::Relaxed);
-            let done = match (dry_run, taken) {
+            match (dry_run, taken) {
                 (true, _) | (false, 0) => "interrupted before anything was taken".to_owned(),
                 (false, taken) => format!(
                     "interrupted after {taken} observations or a few more; the same command goes on, and takes nothing twice"
                 ),
-            };
-            // The message is all that is left to do; a closed terminal does not matter.
-            let _ = writeln!(std::io::stderr(), "celeris: {done}");
-            exit(INTERRUPTED);
+            }
         });
     }
 }

@@ -140,7 +140,7 @@ pub fn dry_run(args: &Args, checked: &[Checked]) -> Result<(), Failure> {
         }
     }
     let bad: u64 = checked.iter().map(|file| file.bad).sum();
-    let is_taken = bad == 0 || args.skip_bad.is_some();
+    let is_taken = bad == 0 || args.rows.skip_bad.is_some();
     text.push_str("nothing was sent: this was a dry run\n");
     text.extend(checked.iter().find_map(|file| after_dry_run(args, file)).filter(|_| is_taken));
     std::io::stdout().write_all(text.as_bytes()).map_err(Failure::other)?;

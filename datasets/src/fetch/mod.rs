@@ -16,8 +16,48 @@ use crate::temporary_folder::TemporaryFolder;
 
 /// The data sets that can be downloaded: those that GroupLens publishes as `NAME.zip` with a
 /// `NAME.zip.md5`.
-pub const NAMES: [&str; 8] =
-    ["ml-latest-small", "ml-latest", "ml-100k", "ml-1m", "ml-10m", "ml-20m", "ml-25m", "ml-32m"];
+pub const PUBLISHED: [Published; 8] = [
+    Published { name: "ml-latest-small", ratings: 100_836, archive_mb: 1, terms: Terms::ShareAlike },
+    Published { name: "ml-latest", ratings: 33_832_162, archive_mb: 335, terms: Terms::ShareAlike },
+    Published { name: "ml-100k", ratings: 100_000, archive_mb: 5, terms: Terms::NotRedistributed },
+    Published { name: "ml-1m", ratings: 1_000_209, archive_mb: 6, terms: Terms::NotRedistributed },
+    Published { name: "ml-10m", ratings: 10_000_054, archive_mb: 63, terms: Terms::NotRedistributed },
+    Published { name: "ml-20m", ratings: 20_000_263, archive_mb: 190, terms: Terms::ShareAlike },
+    Published { name: "ml-25m", ratings: 25_000_095, archive_mb: 250, terms: Terms::ShareAlike },
+    Published { name: "ml-32m", ratings: 32_000_204, archive_mb: 239, terms: Terms::ShareAlike },
+];
+
+/// A published data set. `ml-latest` and `ml-latest-small` change from time to time; their figures
+/// are those of July 2023 and September 2018.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Published {
+    pub name: &'static str,
+    /// Number of ratings.
+    pub ratings: u64,
+    /// Size of the archive in megabytes, as its page says.
+    pub archive_mb: u32,
+    pub terms: Terms,
+}
+
+/// The terms of use, in short; [`Fetched::license`] has them in full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Terms {
+    /// For research; may be passed on under the same terms.
+    ShareAlike,
+    /// For research; may not be passed on without permission.
+    NotRedistributed,
+}
+
+impl Terms {
+    /// A description for people.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::ShareAlike => "research only, may be passed on under the same terms",
+            Self::NotRedistributed => "research only, may not be passed on",
+        }
+    }
+}
 
 /// Source and limits of a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +109,7 @@ pub enum Origin {
     },
 }
 
-/// Downloads the data set `name` (one of [`NAMES`]) to the folder `destination/name`, unless it
+/// Downloads the data set `name` (one of [`PUBLISHED`]) to the folder `destination/name`, unless it
 /// exists already.
 ///
 /// `progress` receives the number of bytes downloaded, and the total if the server sends it.
@@ -83,8 +123,9 @@ pub fn fetch(
     progress: &mut dyn FnMut(u64, Option<u64>),
 ) -> Result<Fetched, DatasetError> {
     // The name becomes part of a path and of a URL, so only known names are accepted.
-    if !NAMES.contains(&name) {
-        return Err(DatasetError::UnknownName { name: name.to_owned(), known: NAMES.join(", ") });
+    let names = PUBLISHED.map(|published| published.name);
+    if !names.contains(&name) {
+        return Err(DatasetError::UnknownName { name: name.to_owned(), known: names.join(", ") });
     }
     let destination = destination.as_ref();
     let folder = destination.join(name);

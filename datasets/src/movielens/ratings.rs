@@ -136,7 +136,7 @@ impl RatingReader {
             None => Timestamp::default(),
         };
         rows.ends_after(columns.width)?;
-        Ok(Some(Rating { user, item, label, timestamp }))
+        Ok(Some(Rating { user, item, label, weight: 1.0, timestamp }))
     }
 }
 

@@ -124,6 +124,7 @@ impl SyntheticSettings {
                     user: users[user].clone(),
                     item: films.items[item].id.clone(),
                     label,
+                    weight: 1.0,
                     timestamp,
                 });
             },

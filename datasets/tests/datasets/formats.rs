@@ -36,7 +36,7 @@ impl Format {
     fn ratings_text(self, ratings: &[Rating]) -> String {
         let mut text =
             if let Self::Csv = self { "userId,movieId,rating,timestamp\r\n".to_owned() } else { String::new() };
-        for Rating { user, item, label, timestamp } in ratings {
+        for Rating { user, item, label, timestamp, .. } in ratings {
             let seconds = timestamp.0 / 1000;
             match self {
                 Self::Tab => writeln!(text, "{user}\t{item}\t{label}\t{seconds}"),
@@ -80,6 +80,7 @@ fn rating(user: &str, item: &str, label: f32, seconds: i64) -> Rating {
         user: UserId::new(user).unwrap(),
         item: ItemId::new(item).unwrap(),
         label,
+        weight: 1.0,
         timestamp: Timestamp(seconds * 1000),
     }
 }

@@ -23,18 +23,19 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use celeris_datasets::{Dataset, Rating as NamedRating};
-use celeris_model::preference::Takings;
-use celeris_model::{HalfLife, Learning, Loss, ModelError, Timestamp, UserId, UserModel};
-use celeris_retrain::{Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, train};
-use celeris_retrieval::{CandidateSet, Matrix, Table};
+use celeris_model::{HalfLife, Learning, Loss, ModelError, Timestamp, UserId};
+use celeris_retrain::{Rating, Ratings, RetrainError, Trained};
+use celeris_retrieval::Matrix;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use self::peer::{Factors, Peer};
-use super::{EvaluateSettings, Numbered, by_user, examples};
+use super::{EvaluateSettings, Numbered, by_user};
+use crate::lists::{Taken, mean, ndcg, recall, weights};
 use crate::peers::trainers::PeerSettings;
+use crate::progress::Part;
 
 /// Length of a list.
 const K: usize = 10;
@@ -100,26 +101,19 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// Computes the quality from the positions of the items in the lists, from 0; for each
-    /// training, one per user.
-    fn of(trainings: &[Vec<Option<usize>>]) -> Self {
-        let users = trainings.first().map_or(0, Vec::len);
-        let of_users = |value: fn(usize) -> f64| -> Vec<f64> {
-            let of_user = |user: usize| trainings.iter().filter_map(|places| places[user]).map(value).sum::<f64>();
-            (0..users).map(|user| of_user(user) / trainings.len() as f64).collect()
+    /// Computes the quality of the lists for the users of `tested`, each with one item; for each
+    /// training, one list per user.
+    fn of(trainings: &[Vec<Vec<u32>>], tested: &[Rating]) -> Self {
+        let of_users = |figure: fn(&[u32], &[u32], usize) -> f64| -> (f64, f64) {
+            let of_user = |(user, rating): (usize, &Rating)| {
+                let figures = trainings.iter().map(|lists| figure(&lists[user], &[rating.item], K));
+                figures.sum::<f64>() / trainings.len() as f64
+            };
+            mean(&tested.iter().enumerate().map(of_user).collect::<Vec<f64>>())
         };
-        let (recall, recall_error) = mean(&of_users(|_| 1.0));
-        let (ndcg, ndcg_error) = mean(&of_users(|place| 1.0 / (place as f64 + 2.0).log2()));
+        let ((recall, recall_error), (ndcg, ndcg_error)) = (of_users(recall), of_users(ndcg));
         Self { recall_at_10: recall, ndcg_at_10: ndcg, std_errors: [recall_error, ndcg_error] }
     }
-}
-
-/// The mean and its standard error.
-fn mean(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (mean, (squares / count / (count - 1.0).max(1.0)).sqrt())
 }
 
 /// Runs the protocol.
@@ -136,13 +130,15 @@ pub fn evaluate_ranking(dataset: &Dataset, settings: &EvaluateSettings) -> anyho
     let seen = by_user(numbered.users.len(), &pairs);
     let ratings = Ratings::new(numbered.users.len(), numbered.items.len(), pairs.clone())?;
     let times = times(&known, &numbered);
-    let scene = Scene { taken: &ratings.observed(), seen: &seen, times: &times, tested: &tested };
+    let counts = ratings.observed();
+    let scene = Scene { taken: Taken { counts: &counts, by_user: &seen }, times: &times, tested: &tested };
     let half_life = chosen_half_life(&known, &numbered, settings)?;
 
+    settings.stage("training", Some(TRAININGS as usize));
     let (mut ours, mut without_forgetting, mut first) = (Vec::new(), Vec::new(), None);
     for seed in (settings.seed..).take(TRAININGS as usize) {
         let started = Instant::now();
-        let trained = trained(&ratings, seed, settings)?;
+        let trained = trained(&numbered, &pairs, seed, settings, settings.part(ours.len(), TRAININGS as usize))?;
         first.get_or_insert((trained.metrics.regularization, started.elapsed().as_secs_f64()));
         ours.push(scene.of_version(&trained, half_life)?);
         without_forgetting.push(scene.of_version(&trained, None)?);
@@ -156,13 +152,13 @@ pub fn evaluate_ranking(dataset: &Dataset, settings: &EvaluateSettings) -> anyho
         seed: settings.seed,
         users: tested.len(),
         train_pairs: pairs.len(),
-        unseen_items: tested.iter().filter(|rating| scene.taken[rating.item as usize] == 0).count(),
-        ours: Lists::of(&ours),
+        unseen_items: tested.iter().filter(|rating| counts[rating.item as usize] == 0).count(),
+        ours: Lists::of(&ours, &tested),
         half_life_seconds: half_life.map(HalfLife::seconds),
-        ours_without_forgetting: Lists::of(&without_forgetting),
+        ours_without_forgetting: Lists::of(&without_forgetting, &tested),
         implicit: peer.map(|(_, lists)| lists),
         implicit_regularization: peer.map(|(regularization, _)| regularization),
-        popularity: Lists::of(&[scene.of_popularity()]),
+        popularity: Lists::of(&[scene.of_popularity()], &tested),
         regularization,
         train_seconds,
     })
@@ -186,9 +182,14 @@ fn leave_last_out(ratings: &[NamedRating]) -> (Vec<NamedRating>, Vec<NamedRating
     (part(false), part(true))
 }
 
-fn trained(ratings: &Ratings, seed: u64, settings: &EvaluateSettings) -> Result<Trained, RetrainError> {
-    let of_trainer = TrainSettings { loss: Loss::Implicit, seed, ..settings.of_trainer() };
-    train(ratings, &of_trainer, &Pinned::default(), &Silent)
+fn trained(
+    numbered: &Numbered,
+    pairs: &[Rating],
+    seed: u64,
+    settings: &EvaluateSettings,
+    part: Part,
+) -> Result<Trained, RetrainError> {
+    numbered.train(pairs, &EvaluateSettings { seed, loss: Loss::Implicit, ..*settings }, part)
 }
 
 /// The timestamps of the ratings, by user.
@@ -211,12 +212,12 @@ fn chosen_half_life(
     let (pairs, tested) = (numbered.numbers(&earlier), numbered.numbers(&last));
     let ratings = Ratings::new(numbered.users.len(), numbered.items.len(), pairs.clone())?;
     let (seen, times) = (by_user(numbered.users.len(), &pairs), times(&earlier, numbered));
-    let scene = Scene { taken: &ratings.observed(), seen: &seen, times: &times, tested: &tested };
-    let version = trained(&ratings, settings.seed, settings)?;
+    let scene = Scene { taken: Taken { counts: &ratings.observed(), by_user: &seen }, times: &times, tested: &tested };
+    let version = trained(numbered, &pairs, settings.seed, settings, settings.stage("choosing the half-life", None))?;
     let mut best = (f64::NEG_INFINITY, None);
     for seconds in HALF_LIVES {
         let half_life = seconds.map(HalfLife::from_seconds).transpose()?;
-        let found = Lists::of(&[scene.of_version(&version, half_life)?]).ndcg_at_10;
+        let found = Lists::of(&[scene.of_version(&version, half_life)?], &tested).ndcg_at_10;
         if found > best.0 {
             best = (found, half_life);
         }
@@ -232,6 +233,7 @@ fn of_peer(
     settings: &EvaluateSettings,
 ) -> anyhow::Result<Option<(f64, Lists)>> {
     let Some(peer) = Peer::find()? else { return Ok(None) };
+    settings.stage("training the library implicit", None);
     let factors = |known: &[NamedRating], regularization, seed| {
         let peer_settings = PeerSettings { factors: settings.dim, iterations: PEER_ITERATIONS, regularization, seed };
         peer.train(known, peer_settings).map_err(|failure| anyhow::anyhow!("{failure:?}"))
@@ -243,7 +245,7 @@ fn of_peer(
     for seed in (settings.seed..).take(TRAININGS as usize) {
         trainings.push(scene.of_factors(&factors(known, regularization, seed)?, numbered, settings.dim));
     }
-    Ok(Some((regularization, Lists::of(&trainings))))
+    Ok(Some((regularization, Lists::of(&trainings, scene.tested))))
 }
 
 /// The regularization with the highest recall on a random tenth of `known`, with factors trained on
@@ -259,11 +261,12 @@ fn chosen_for_peer(
     let tested = rest.split_off(rest.len() - rest.len() / HELD_OUT_ONE_IN);
     let users = numbered.users.len();
     let (known, tested) = (numbered.numbers(&rest), numbered.numbers(&tested));
-    let taken = Ratings::new(users, numbered.items.len(), known.clone())?.observed();
-    let scene = Scene { taken: &taken, seen: &by_user(users, &known), times: &[], tested: &tested };
+    let counts = Ratings::new(users, numbered.items.len(), known.clone())?.observed();
+    let taken = Taken { counts: &counts, by_user: &by_user(users, &known) };
+    let scene = Scene { taken, times: &[], tested: &tested };
     let mut best = (f64::NEG_INFINITY, PEER_REGULARIZATIONS[0]);
     for regularization in PEER_REGULARIZATIONS {
-        let lists = Lists::of(&[scene.of_factors(&factors(&rest, regularization)?, numbered, settings.dim)]);
+        let lists = Lists::of(&[scene.of_factors(&factors(&rest, regularization)?, numbered, settings.dim)], &tested);
         if lists.recall_at_10 > best.0 {
             best = (lists.recall_at_10, regularization);
         }
@@ -271,88 +274,54 @@ fn chosen_for_peer(
     Ok(best.1)
 }
 
-/// The ranking task: taken items and searched items; users and items by number.
+/// The ranking task: taken items and searched items.
 struct Scene<'a> {
-    /// How often each item was taken; items that were never taken are not ranked.
-    taken: &'a [u32],
-    /// Ratings by user, the oldest first if `times` are given.
-    seen: &'a [Vec<Rating>],
-    /// The timestamps of `seen`; only needed for lists of a version.
+    /// Histories are the oldest first if `times` are given.
+    taken: Taken<'a>,
+    /// The timestamps of the histories; only needed for lists of a version.
     times: &'a [Vec<Timestamp>],
     /// The searched rating of each evaluated user.
     tested: &'a [Rating],
 }
 
 impl Scene<'_> {
-    /// The items that the user may be shown; the number of an item is its row.
-    fn allowed(&self, user: u32) -> CandidateSet {
-        let mut allowed = CandidateSet::none();
-        for (row, _) in (0..).zip(self.taken).filter(|(_, taken)| **taken > 0) {
-            allowed.insert(row);
-        }
-        for seen in &self.seen[user as usize] {
-            allowed.remove(seen.item);
-        }
-        allowed
-    }
-
-    /// The position of the item in the user's list.
-    fn place(&self, tested: &Rating, table: &Table, matrix: Matrix<'_>, weights: &[f32]) -> Option<usize> {
-        let hits = table.search(matrix, weights, K, &self.allowed(tested.user));
-        hits.iter().position(|hit| hit.row == tested.item)
-    }
-
     /// The lists by the user states under the version, with weights that decay by `half_life`.
-    fn of_version(&self, trained: &Trained, half_life: Option<HalfLife>) -> Result<Vec<Option<usize>>, ModelError> {
+    fn of_version(&self, trained: &Trained, half_life: Option<HalfLife>) -> Result<Vec<Vec<u32>>, ModelError> {
         let learning = Learning::new(trained.prior.clone(), Loss::Implicit, half_life);
         let matrix = Matrix::new(trained.dim, &trained.item_features, &trained.item_offsets);
-        let table = Table::build(matrix, rows(self.taken.len()));
-        let place = |tested: &Rating| {
-            let seen = &self.seen[tested.user as usize];
-            let mut history = examples(trained, seen);
-            let mut takings = Takings::default();
-            for ((example, rating), time) in history.iter_mut().zip(seen).zip(&self.times[tested.user as usize]) {
-                example.timestamp = *time;
-                example.taken_before = takings.next(rating.item, rating.label, *time);
-            }
-            let user = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
-            let weights: Vec<f32> = user.weights().iter().map(|weight| *weight as f32).collect();
-            Ok(self.place(tested, &table, matrix, &weights))
+        let ranked = self.taken.ranked(matrix);
+        let list = |tested: &Rating| {
+            let user = tested.user as usize;
+            let weights = weights(trained, &learning, &self.taken.by_user[user], &self.times[user])?;
+            Ok(ranked.best(tested.user, &weights, K))
         };
-        self.tested.iter().map(place).collect()
+        self.tested.iter().map(list).collect()
     }
 
-    /// The lists by user and item factors of `length` entries; a user without factors gets no list.
-    fn of_factors(&self, factors: &Factors, numbered: &Numbered, length: usize) -> Vec<Option<usize>> {
-        let mut features = vec![0.0; self.taken.len() * length];
+    /// The lists by user and item factors of `length` entries; that of a user without factors is
+    /// empty.
+    fn of_factors(&self, factors: &Factors, numbered: &Numbered, length: usize) -> Vec<Vec<u32>> {
+        let items = self.taken.counts.len();
+        let mut features = vec![0.0; items * length];
         for (item, number) in &numbered.items {
             if let Some((_, row)) = factors.items.get(item.as_str()) {
                 features[*number as usize * length..][..length].copy_from_slice(row);
             }
         }
-        let offsets = vec![0.0; self.taken.len()];
-        let matrix = Matrix::new(length, &features, &offsets);
-        let table = Table::build(matrix, rows(self.taken.len()));
+        let offsets = vec![0.0; items];
+        let ranked = self.taken.ranked(Matrix::new(length, &features, &offsets));
         let users: HashMap<u32, &UserId> = numbered.users.iter().map(|(user, number)| (*number, user)).collect();
-        let place = |tested: &Rating| {
-            let (_, weights) = factors.users.get(users[&tested.user].as_str())?;
-            self.place(tested, &table, matrix, weights)
+        let list = |tested: &Rating| match factors.users.get(users[&tested.user].as_str()) {
+            Some((_, weights)) => ranked.best(tested.user, weights, K),
+            None => Vec::new(),
         };
-        self.tested.iter().map(place).collect()
+        self.tested.iter().map(list).collect()
     }
 
     /// The lists of the most taken items.
-    fn of_popularity(&self) -> Vec<Option<usize>> {
-        let offsets: Vec<f32> = self.taken.iter().map(|taken| *taken as f32).collect();
-        let features = vec![1.0; offsets.len()];
-        let matrix = Matrix::new(1, &features, &offsets);
-        let table = Table::build(matrix, rows(offsets.len()));
-        self.tested.iter().map(|tested| self.place(tested, &table, matrix, &[0.0])).collect()
+    fn of_popularity(&self) -> Vec<Vec<u32>> {
+        self.taken.popular(self.tested.iter().map(|tested| tested.user), K)
     }
-}
-
-fn rows(count: usize) -> Vec<u32> {
-    (0..).take(count).collect()
 }
 
 impl fmt::Display for RankingReport {

@@ -48,7 +48,7 @@ fn malformed_data_files_are_refused_by_every_command() {
     let nonsense = write(dir.path(), "nonsense.csv", "<!doctype html>\n");
     assert_refused(
         &["evaluate", "--dataset", nonsense.to_str().unwrap(), "--protocol", "split"],
-        &["nonsense.csv", "format"],
+        &["nonsense.csv", "has one column only"],
     );
     let missing = dir.path().join("missing");
     let missing = missing.to_str().unwrap();

@@ -6,6 +6,7 @@
 mod bad_command;
 mod bad_trainer;
 mod bench;
+mod command_line;
 mod config;
 mod corrupt_log;
 mod demo_restart;

@@ -1,0 +1,65 @@
+//! Errors of predicted ratings: squared loss.
+
+use std::fmt;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::{Chosen, Header, Parts};
+use crate::{DEVIATIONS_95, EvaluateSettings, absolute_error, mean_loss, mean_square, predict};
+
+/// The report of a split of ratings.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RatingsReport {
+    #[serde(flatten)]
+    pub header: Header,
+    /// Root mean squared error of the served predictions.
+    pub rmse: f64,
+    /// Mean absolute error of the served predictions.
+    pub mae: f64,
+    /// The share of labels inside their served 95 % interval.
+    pub coverage_95: f64,
+    /// RMSE of the trainer's own weights.
+    pub rmse_own_weights: f64,
+    /// RMSE of a bias-only model (`dim` 1), trained and served in the same way.
+    pub rmse_biases: f64,
+    #[serde(flatten)]
+    pub chosen: Chosen,
+}
+
+pub(super) fn evaluate(header: Header, parts: &Parts, settings: &EvaluateSettings) -> anyhow::Result<RatingsReport> {
+    let started = Instant::now();
+    let trained = parts.numbered.train(&parts.known, settings, settings.stage("training", None))?;
+    let chosen = Chosen::by(&trained, started.elapsed().as_secs_f64());
+    let of_biases = EvaluateSettings { dim: 1, ..*settings };
+    let biases = parts.numbered.train(&parts.known, &of_biases, settings.stage("training biases alone", None))?;
+
+    settings.stage("predicting rows", Some(parts.tested.len()));
+    let [learnt, tested] = parts.by_user();
+    let predictions = predict(&trained, settings.loss, settings.part(0, 2), (&learnt, &tested))?;
+    let predictions_of_biases = predict(&biases, settings.loss, settings.part(1, 2), (&learnt, &tested))?;
+    let range = trained.label_range;
+    let served = || predictions.iter().map(|one| (one.label, one.served.score));
+    let covered =
+        predictions.iter().filter(|one| (one.label - one.served.score).abs() <= DEVIATIONS_95 * one.served.label_std);
+    Ok(RatingsReport {
+        header,
+        rmse: mean_square(range, served()).sqrt(),
+        mae: mean_loss(range, served(), absolute_error),
+        coverage_95: covered.count() as f64 / predictions.len() as f64,
+        rmse_own_weights: mean_square(range, predictions.iter().map(|one| (one.label, one.own))).sqrt(),
+        rmse_biases: mean_square(range, predictions_of_biases.iter().map(|one| (one.label, one.served.score))).sqrt(),
+        chosen,
+    })
+}
+
+impl fmt::Display for RatingsReport {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        write!(out, "{}", self.header)?;
+        writeln!(out, "  rmse                  {:.4}   mae {:.4}", self.rmse, self.mae)?;
+        writeln!(out, "  rmse, own weights     {:.4}   (the trainer's, which are not served)", self.rmse_own_weights)?;
+        writeln!(out, "  rmse, biases alone    {:.4}", self.rmse_biases)?;
+        writeln!(out, "  95 % intervals cover  {:.1} %", 100.0 * self.coverage_95)?;
+        write!(out, "{}", self.chosen)
+    }
+}
