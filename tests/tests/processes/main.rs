@@ -9,6 +9,7 @@ mod bench;
 mod config;
 mod corrupt_log;
 mod demo_restart;
+mod documents;
 mod evaluate;
 mod extreme_versions;
 mod graceful_stop;
