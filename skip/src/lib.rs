@@ -22,8 +22,8 @@ pub const RECORD: &str = "CELERIS_SKIPPED";
 pub enum Need {
     /// `chromium` and `chromedriver`.
     Browser,
-    /// `node`, which runs JavaScript.
-    JavaScript,
+    /// `curl`, `python3` and `node`, which commands of the documents call.
+    Commands,
     /// The right to mount a small file system.
     Mount,
     /// The data set `ml-latest-small` of MovieLens.
@@ -40,7 +40,7 @@ pub enum Need {
 impl Need {
     pub const ALL: [Self; 7] = [
         Self::Browser,
-        Self::JavaScript,
+        Self::Commands,
         Self::Mount,
         Self::MovieLens,
         Self::OpenBandit,
@@ -53,7 +53,7 @@ impl Need {
     pub fn name(self) -> &'static str {
         match self {
             Self::Browser => "browser",
-            Self::JavaScript => "javascript",
+            Self::Commands => "commands",
             Self::Mount => "mount",
             Self::MovieLens => "movielens",
             Self::OpenBandit => "open-bandit",

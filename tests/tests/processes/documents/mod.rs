@@ -106,11 +106,19 @@ fn check(page: &Path, text: &str, block: &Block, output: &str, found: &mut Findi
     }
 }
 
+/// The path of a program. The test, or what needs the program, is skipped if there is none.
+fn unless_installed(program: &str) -> Option<PathBuf> {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file());
+    celeris_skip::unless(Need::Commands, found, &format!("there is no `{program}`"))
+}
+
 #[test]
 fn commands_run_and_replies_are_those_shown() {
-    let node = env::var_os("PATH")
-        .and_then(|path| env::split_paths(&path).map(|folder| folder.join("node")).find(|program| program.is_file()));
-    let has_javascript = celeris_skip::unless(Need::JavaScript, node, "there is no `node`").is_some();
+    if ["curl", "python3"].iter().any(|program| unless_installed(program).is_none()) {
+        return;
+    }
+    let has_javascript = unless_installed("node").is_some();
     let writes = env::var_os("CELERIS_WRITE_REPLIES").is_some();
     let only = env::var("CELERIS_PAGE").unwrap_or_default();
     let (mut problems, mut ran) = (Vec::new(), 0);
