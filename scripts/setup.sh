@@ -73,6 +73,16 @@ install_browser() {
     install_packages chromium chromium-driver || say "the tests of the page, which need these, will be skipped"
 }
 
+# Installs what the commands of the documents call. Their test is skipped without curl and python3, and its JavaScript
+# without node.
+install_document_tools() {
+    local missing=()
+    command -v curl >/dev/null || missing+=(curl)
+    command -v python3 >/dev/null || missing+=(python3)
+    command -v node >/dev/null || missing+=(nodejs)
+    [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}" || say "some commands of the documents will not be tested"
+}
+
 # How many tests the last run of scripts/test skipped, and for which needs.
 skipped_tests() {
     local by_need

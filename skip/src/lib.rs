@@ -22,6 +22,8 @@ pub const RECORD: &str = "CELERIS_SKIPPED";
 pub enum Need {
     /// `chromium` and `chromedriver`.
     Browser,
+    /// `curl`, `python3` and `node`, which commands of the documents call.
+    Commands,
     /// The right to mount a small file system.
     Mount,
     /// The data set `ml-latest-small` of MovieLens.
@@ -36,14 +38,22 @@ pub enum Need {
 }
 
 impl Need {
-    pub const ALL: [Self; 6] =
-        [Self::Browser, Self::Mount, Self::MovieLens, Self::OpenBandit, Self::OpenApiTools, Self::Peers];
+    pub const ALL: [Self; 7] = [
+        Self::Browser,
+        Self::Commands,
+        Self::Mount,
+        Self::MovieLens,
+        Self::OpenBandit,
+        Self::OpenApiTools,
+        Self::Peers,
+    ];
 
     /// The name in [`REQUIRE`].
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Browser => "browser",
+            Self::Commands => "commands",
             Self::Mount => "mount",
             Self::MovieLens => "movielens",
             Self::OpenBandit => "open-bandit",

@@ -18,7 +18,7 @@ use celeris_storage::faults;
 use super::export::{Export, ExportPlan, export};
 use super::process::result_of;
 use super::reading::{Attempt, ReadingJob};
-use super::{TrainFrom, TrainPlan, Training, blocking};
+use super::{TrainPlan, Training, blocking};
 use crate::error::ManagerError;
 use crate::job_id::JobId;
 use crate::promotion::Holdout;
@@ -141,18 +141,21 @@ impl Training {
     /// The version directory for a warm start; `None` for a cold start. A training starts cold if
     /// the factors to start from were learnt from users who have been erased since.
     fn warm_start(&self, record: &ModelRecord, plan: &TrainPlan) -> Result<Option<PathBuf>, ManagerError> {
-        let (model, active) = (&record.config.name, record.active);
-        if plan.from == TrainFrom::Nothing || plan.engine != Engine::Als {
+        if !plan.starts_warm() || self.begins_with_erased(record, plan)? {
             return Ok(None);
+        }
+        Ok(Some(self.uses.registry.version_dir(record, record.active)))
+    }
+
+    /// Whether the factors that a warm start would continue from were learnt from users who have
+    /// been erased since; false for a training that starts cold anyway.
+    pub(super) fn begins_with_erased(&self, record: &ModelRecord, plan: &TrainPlan) -> Result<bool, ManagerError> {
+        if !plan.starts_warm() {
+            return Ok(false);
         }
         let erasures = self.storage.log().erasures(&record.config.stream)?;
         let erasures: Vec<ErasedSpan> = erasures.iter().map(ErasedSpan::from).collect();
-        let erased = began_with_erased(&self.uses.registry.version(model, active)?, &erasures);
-        if erased > 0 {
-            tracing::info!(%model, version = %active, erased, "users were erased since: training starts cold");
-            return Ok(None);
-        }
-        Ok(Some(self.uses.registry.version_dir(record, active)))
+        Ok(began_with_erased(&self.uses.registry.version(&record.config.name, record.active)?, &erasures) > 0)
     }
 }
 

@@ -75,6 +75,15 @@ impl Cause {
         }
     }
 
+    /// The same with a further reason.
+    fn and(self, further: &str) -> Self {
+        let with = |why: &str| format!("{why}; {further}");
+        match self {
+            Self::Request(why) => Self::Request(with(&why)),
+            Self::Trigger(event) => Self::Trigger(Event { why: with(&event.why), ..event }),
+        }
+    }
+
     fn into_event(self) -> Option<Event> {
         match self {
             Self::Request(_) => None,
@@ -88,6 +97,13 @@ impl Cause {
 struct TrainPlan {
     engine: Engine,
     from: TrainFrom,
+}
+
+impl TrainPlan {
+    /// Whether the training continues from the factors of the active version, if they may be used.
+    fn starts_warm(&self) -> bool {
+        self.from != TrainFrom::Nothing && self.engine == Engine::Als
+    }
 }
 
 /// The components that trainings use.
@@ -169,9 +185,15 @@ impl Training {
         if matches!(cause, Cause::Request(_)) {
             settings.check(&engine, &self.options)?;
         }
-        let job = self.jobs.begin(record, &engine, cause)?;
-        let (training, id) = (Arc::clone(self), job.job.clone());
-        let (record, plan) = (record.clone(), TrainPlan { engine, from: request.from });
+        let plan = TrainPlan { engine, from: request.from };
+        let cause = if self.begins_with_erased(record, &plan)? {
+            let why = format!("from nothing, since version {} was trained on users who were erased", record.active);
+            cause.and(&why)
+        } else {
+            cause
+        };
+        let job = self.jobs.begin(record, &plan.engine, cause)?;
+        let (training, id, record) = (Arc::clone(self), job.job.clone(), record.clone());
         tokio::spawn(async move {
             let outcome = training.run(&record, &plan, &id).await;
             training.finish(&id, outcome);

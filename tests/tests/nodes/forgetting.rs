@@ -201,10 +201,16 @@ fn an_erased_user_is_unknown_and_the_receipt_lists_versions_trained_on_the_user(
             (job["state"] != "queued" && job["state"] != "running").then_some(job)
         });
         assert_eq!(done["state"], "succeeded", "{done}");
-        done["version"].as_u64().unwrap()
+        (done["version"].as_u64().unwrap(), done["why"].as_str().unwrap().to_owned())
     };
-    let clean = retrain(json!({}));
-    let warm = retrain(json!({}));
+    let (clean, why) = retrain(json!({}));
+    let from_nothing = format!("from nothing, since version {trained} was trained on users who were erased");
+    assert!(why.ends_with(&from_nothing), "{why}");
+    let (warm, why_warm) = retrain(json!({}));
+    assert!(!why_warm.contains("from nothing"), "{why_warm}");
+    let life = films.get("events").expect(200);
+    let starts = life["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "training_started");
+    assert_eq!(starts.filter(|event| event["why"] == why.as_str()).count(), 1, "{life}");
     let versions = films.get("versions").expect(200);
     for version in versions["versions"].as_array().unwrap() {
         let is_affected = version["version"] == trained;

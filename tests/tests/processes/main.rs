@@ -10,6 +10,7 @@ mod command_line;
 mod config;
 mod corrupt_log;
 mod demo_restart;
+mod documents;
 mod evaluate;
 mod extreme_versions;
 mod graceful_stop;
