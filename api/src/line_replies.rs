@@ -16,7 +16,7 @@ use crate::media_types::MediaType;
 const STATUS_WAIT: Duration = Duration::from_secs(1);
 
 /// Bytes of replies to rejected lines that wait for the first line that is taken.
-const HELD_BYTES_MAX: usize = 64 << 10;
+const HELD_BYTES_MAX: usize = 1 << 20;
 
 /// A rejected line.
 #[derive(Debug, Serialize, ToSchema)]
@@ -126,6 +126,9 @@ where
             Ok(Some(Err(error))) => {
                 broken = Some(Err(error));
                 break StatusCode::OK;
+            }
+            Ok(None) if held.bytes.is_empty() => {
+                return ApiError::invalid("the body is empty; send one JSON object in each line").into_response();
             }
             Ok(None) => break held.status(),
             Err(_elapsed) => break StatusCode::OK,

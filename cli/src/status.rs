@@ -46,9 +46,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// One line on a job.
 fn of_job(job: &Value) -> String {
-    let text = |name: &str| job[name].as_str().unwrap_or_default();
+    let text = |name: &str| printable(job[name].as_str().unwrap_or_default());
     let mut line = format!("job {} of {}: {}", text("job"), text("model"), text("state"));
-    match text("state") {
+    match text("state").as_str() {
         "running" => {
             let percent = job["progress"].as_f64().unwrap_or(0.0) * 100.0;
             let _ = write!(line, ", {} {percent:.0} %", text("phase"));
@@ -63,4 +63,9 @@ fn of_job(job: &Value) -> String {
     }
     let _ = write!(line, " ({})", text("why"));
     line
+}
+
+/// A text in one line, without the control characters that a terminal obeys.
+fn printable(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }

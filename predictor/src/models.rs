@@ -175,6 +175,27 @@ impl Models {
         }
     }
 
+    /// The label to record for `label` on a model or selection `name`, of which `served` is the first
+    /// or only model: one that is within the `label_range` of every arm.
+    ///
+    /// # Errors
+    /// `Model` or `LabelRange` if a model takes no such label.
+    pub(crate) fn accepted_label(
+        &self,
+        name: &ModelName,
+        served: &ServedModel,
+        label: f32,
+    ) -> Result<f32, PredictorError> {
+        let label = served.accepted_label(label)?;
+        let Some(selection) = self.selection(name) else { return Ok(label) };
+        let others = selection.rule.arms.iter().skip(1);
+        others.map(|arm| self.get(arm)).try_fold(label, |label, arm| {
+            let arm = arm?;
+            // An arm of another loss limits labels when it learns.
+            if arm.settings.labels.range.is_some() { arm.accepted_label(label) } else { Ok(label) }
+        })
+    }
+
     /// The serving model that `version` belongs to; fails if another model was created under its
     /// name since.
     pub(crate) fn serving(&self, version: &ServingVersion) -> Result<Arc<ServedModel>, PredictorError> {

@@ -44,6 +44,10 @@ const PESSIMISM: f64 = 1.5;
 /// The same where all labels are equal, as a share of their magnitude.
 const PESSIMISM_OF_EQUALS: f64 = 0.1;
 
+/// How many times the usual confidence of a pair the confidence of one may be: a user who played an
+/// item a million times does not decide its popularity.
+const TAKINGS_MAX: f32 = 20.0;
+
 /// Relative error of a variance that is computed from sums of squares.
 const ROUNDING: f64 = 1e-12;
 
@@ -240,8 +244,16 @@ fn clicks(ratings: &Ratings) -> Fit {
     }
 }
 
+/// The middle one of the values; infinite if there are none.
+fn median(mut values: Vec<f32>) -> f32 {
+    let middle = values.len() / 2;
+    if values.is_empty() { f32::INFINITY } else { *values.select_nth_unstable_by(middle, f32::total_cmp).1 }
+}
+
 fn takings(ratings: &Ratings) -> Fit {
-    let pairs = taken(ratings);
+    let mut pairs = taken(ratings);
+    let most = TAKINGS_MAX * median(pairs.iter().map(|pair| pair.label).collect());
+    pairs.iter_mut().for_each(|pair| pair.label = pair.label.min(most));
     // Confidence of the taken pairs, and their number, by item.
     let mut sums = vec![(0.0, 0.0); ratings.items()];
     for pair in &pairs {

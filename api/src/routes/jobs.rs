@@ -70,12 +70,10 @@ pub struct JobsWanted {
     responses((status = 200, body = Jobs)))]
 async fn list_jobs(State(node): State<Node>, Params(wanted): Params<JobsWanted>) -> Result<Json<Jobs>, ApiError> {
     let limit = paging::entries(wanted.limit)?;
-    if let Some(model) = &wanted.model {
-        node.manager.registry().model(model)?;
-    }
+    let model = wanted.model.map(|model| node.manager.registry().model(&model)).transpose()?.map(|record| record.id);
     let mut jobs = node.manager.training().jobs().latest_first();
     jobs.retain(|job| {
-        wanted.model.as_ref().is_none_or(|model| job.model == *model)
+        model.is_none_or(|model| job.model_id == model)
             && wanted.before.as_ref().is_none_or(|before| job.job.as_str() < before.as_str())
     });
     jobs.truncate(limit);

@@ -38,6 +38,10 @@ pub struct AmendReply {
     observation_id: ObservationId,
     /// Whether the observation already had this label, so that nothing changed.
     duplicate: bool,
+    /// The label that is recorded, if the model clipped it; otherwise absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    clipped: Option<f32>,
 }
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -45,8 +49,8 @@ pub fn router() -> OpenApiRouter<Node> {
 }
 
 fn reply(observation_id: ObservationId, amended: Amended) -> Json<AmendReply> {
-    let Amended { user, user_epoch, sequence, duplicate } = amended;
-    Json(AmendReply { user, user_epoch: user_epoch.0, sequence: sequence.0, observation_id, duplicate })
+    let Amended { user, user_epoch, sequence, duplicate, clipped } = amended;
+    Json(AmendReply { user, user_epoch: user_epoch.0, sequence: sequence.0, observation_id, duplicate, clipped })
 }
 
 /// Corrects the label of an observation.

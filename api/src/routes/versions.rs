@@ -66,6 +66,7 @@ fn describe(record: VersionRecord, model: &ModelRecord, erasures: &[ErasedSpan])
         dim: record.dim,
         items: record.items,
         label_range: record.label_range,
+        half_life: record.half_life,
         metrics: record.metrics,
         erased_users,
         warning: warning(erased_users),

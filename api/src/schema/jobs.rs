@@ -58,6 +58,8 @@ pub struct Job {
     pub job: JobId,
     #[schema(value_type = Name)]
     pub model: ModelName,
+    /// The id of the model: of a deleted one, if `GET /v1/models/{model}` has another.
+    pub model_id: u64,
     pub state: JobState,
     /// The name of the trainer.
     #[schema(value_type = String)]
@@ -97,6 +99,7 @@ impl From<manager::Job> for Job {
         Self {
             job: job.job,
             model: job.model,
+            model_id: job.model_id.0,
             state: job.state.into(),
             engine: job.engine,
             why: job.why,

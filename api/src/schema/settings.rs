@@ -61,13 +61,14 @@ pub struct Gate {
     /// Lets every candidate pass; the report contains what the verdict would have been.
     pub force: bool,
     /// Seconds of live traffic that a candidate predicts as a shadow of the incumbent before it is
-    /// activated.
+    /// activated; not under implicit loss.
     #[schema(maximum = 3600)]
     pub shadow_seconds: u64,
 }
 
 /// The guard after a promotion: how long a new version is compared with the previous one. If the
-/// previous one is better, the model rolls back to it.
+/// previous one is better, the model rolls back to it. Models of implicit feedback have no guard:
+/// their live observations are all of items that were taken.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct Guard {

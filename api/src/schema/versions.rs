@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use celeris_manager::{self as manager, ItemsOnlyIn};
-use celeris_model::ItemId;
+use celeris_model::{HalfLife, ItemId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -33,6 +33,10 @@ pub struct Version {
     /// The smallest and the largest label of the training data; null if it is not known.
     #[schema(value_type = Option<Vec<f32>>, min_items = 2, max_items = 2)]
     pub label_range: Option<(f32, f32)>,
+    /// The half-life in seconds under which users of this version learn; a changed setting of the model
+    /// takes effect with the next version. Null if observations do not decay.
+    #[schema(value_type = Option<f64>)]
+    pub half_life: Option<HalfLife>,
     /// Metrics of the trainer.
     pub metrics: BTreeMap<String, f64>,
     /// Whether the version is pinned, so that it is not pruned.

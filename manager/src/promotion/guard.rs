@@ -6,12 +6,16 @@
 //! request path, on a dedicated thread with a bounded queue; samples that do not fit are left out
 //! of the comparison. The shadow mode before a switch (`shadow.rs`) works likewise with the roles
 //! exchanged.
+//!
+//! Models of implicit feedback are not compared on live traffic: all of their observations are items
+//! that were taken, and of two versions the one that predicts 1 for every item would look better.
+//! Their gate ranks taken items among others instead.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use celeris_model::{Timestamp, VersionId};
+use celeris_model::{Loss, Timestamp, VersionId};
 use celeris_predictor::{ServingVersion, ShadowSample};
 use celeris_storage::RegistryBatch;
 
@@ -38,7 +42,8 @@ const ERRORS_BEYOND: f64 = 3.0;
 /// The guard of a switch of this model to `version`, if one is configured.
 pub(super) fn begin_guard(record: &ModelRecord, version: VersionId) -> Option<Guarding> {
     let GuardConfig { observations, seconds, .. } = record.config.guard;
-    let wanted = observations > 0 && seconds > 0 && record.active != version;
+    let wanted =
+        Promotion::compares_live(record.config.loss) && observations > 0 && seconds > 0 && record.active != version;
     wanted.then(|| Guarding { against: record.active, since: SystemTime::now().into() })
 }
 
@@ -68,6 +73,11 @@ enum Outcome {
 }
 
 impl Promotion {
+    /// Whether live observations tell which of two versions is better.
+    pub(crate) fn compares_live(loss: Loss) -> bool {
+        loss != Loss::Implicit
+    }
+
     /// Starts the guard of the record, if any, on a dedicated thread.
     pub(crate) fn guard(self: &Arc<Self>, record: &ModelRecord) {
         let Some(guarding) = record.guarding.clone() else { return };

@@ -13,7 +13,7 @@ use super::{Training, Uses};
 use crate::error::ManagerError;
 use crate::job_id::JobId;
 use crate::low_priority::at_low_priority;
-use crate::promotion::gate_event;
+use crate::promotion::{Promotion, gate_event};
 use crate::registry::{ModelRecord, VersionRecord};
 
 /// The outcome for a candidate.
@@ -62,7 +62,8 @@ impl Training {
                 Some(event)
             })
         })?;
-        if passed && config.gate.shadow_seconds > 0 && version.algorithm != POPULARITY {
+        let has_shadow = config.gate.shadow_seconds > 0 && version.algorithm != POPULARITY;
+        if passed && has_shadow && Promotion::compares_live(config.loss) {
             let progress = |share| self.jobs.progress(job, "shadow", share);
             passed = promotion.shadow(&record, &serving, &mut version, progress)?;
             if let Some(report) = &version.gate {

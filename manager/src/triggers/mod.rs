@@ -80,9 +80,11 @@ impl AutomaticRetraining {
                 return Ok(Some((reason, TrainRequest::default())));
             }
         }
-        let active = versions.iter().find(|version| version.version == record.active);
-        let is_untrained = active.is_some_and(|active| [UNTRAINED, POPULARITY].contains(&active.algorithm.as_str()));
-        if !is_untrained || rests(self.training.jobs().latest(record.id, |_| true).as_ref(), 0.0, now) {
+        // Also after a rollback, offsets do not follow a version that was trained otherwise.
+        let is_untrained = |version: &VersionRecord| [UNTRAINED, POPULARITY].contains(&version.algorithm.as_str());
+        if !versions.iter().all(is_untrained)
+            || rests(self.training.jobs().latest(record.id, |_| true).as_ref(), 0.0, now)
+        {
             return Ok(None);
         }
         let fitted = seen(&versions, |version| version.algorithm == POPULARITY).map_or(0, |(_, records)| records);

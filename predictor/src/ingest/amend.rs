@@ -29,6 +29,8 @@ pub struct Amended {
     pub sequence: Sequence,
     /// Whether the observation already had that label, so that nothing was written.
     pub duplicate: bool,
+    /// The label that is recorded, if it is not the one sent.
+    pub clipped: Option<f32>,
 }
 
 /// A durable erasure.
@@ -72,9 +74,10 @@ impl Ingest {
     /// `ObservationForgotten` if it was retracted.
     pub async fn correct(&self, model: &ModelName, id: &ObservationId, label: f32) -> Result<Amended, PredictorError> {
         check_label(label)?;
-        let model = self.models.on_stream_of(model)?;
-        let label = model.accepted_label(label)?;
-        self.amend_observation(&model, id, Some(label)).await
+        let served = self.models.on_stream_of(model)?;
+        let accepted = self.models.accepted_label(model, &served, label)?;
+        let amended = self.amend_observation(&served, id, Some(accepted)).await?;
+        Ok(Amended { clipped: (accepted.to_bits() != label.to_bits()).then_some(accepted), ..amended })
     }
 
     /// Retracts an observation: the user's states become as if it had never been made.
@@ -99,7 +102,7 @@ impl Ingest {
                 let context = self.users.context(Arc::clone(model), &user);
                 let snapshot = self.users.snapshot(&context)?;
                 self.users.settle(&context, snapshot.pending.as_ref()).await?;
-                return Ok(Amended { user, user_epoch: snapshot.epoch, sequence, duplicate: true });
+                return Ok(Amended { user, user_epoch: snapshot.epoch, sequence, duplicate: true, clipped: None });
             }
             let attempt = self.try_amend(model, sequence, &original, label)?;
             let pending = match attempt {
@@ -111,7 +114,7 @@ impl Ingest {
             };
             let user_epoch = pending.user_epoch;
             let sequence = self.finish_amendment(pending).await?;
-            return Ok(Amended { user, user_epoch, sequence, duplicate: false });
+            return Ok(Amended { user, user_epoch, sequence, duplicate: false, clipped: None });
         }
     }
 

@@ -53,7 +53,7 @@ impl Ingest {
             decision: Some(decision.id.clone()),
         };
         let served = self.models.on_stream_of(decision.scored_by())?;
-        let label = self.check(&served, &observation)?;
+        let label = self.check(decision.scored_by(), &served, &observation)?;
         let addressed = Addressed {
             model: served.name.clone(),
             model_id: served.id,

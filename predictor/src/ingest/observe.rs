@@ -126,16 +126,22 @@ impl Ingest {
             return Err(PredictorError::Recreated { model: model.clone() });
         }
         check_id(observation)?;
-        let label = self.check(&served, observation)?;
+        let label = self.check(model, &served, observation)?;
         let context = self.users.context(served, &observation.user);
         let decision = observation.decision.as_ref().map(|id| self.attribution.target(model_id, id)).transpose()?;
         Ok(Addressed { model: model.clone(), model_id, context, decision, label, source: RewardSource::Client })
     }
 
-    /// Checks the numbers of an observation; returns the label to record.
-    pub(super) fn check(&self, model: &ServedModel, observation: &Observation) -> Result<f32, PredictorError> {
+    /// Checks the numbers of an observation of the model or selection `name`; returns the label to
+    /// record.
+    pub(super) fn check(
+        &self,
+        name: &ModelName,
+        served: &ServedModel,
+        observation: &Observation,
+    ) -> Result<f32, PredictorError> {
         observation.validate(&self.accepted_times.now())?;
-        model.accepted_label(observation.label)
+        self.models.accepted_label(name, served, observation.label)
     }
 
     /// Predicts an observation that was checked, enqueues it and learns from it.

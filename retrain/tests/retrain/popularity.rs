@@ -192,3 +192,12 @@ fn five_hundred_ratings_rank_better_than_their_numbers_alone() {
     // Means of twenty samples differ by 0.03 with a standard error of 0.005.
     assert!(ours > 1.1 * by_number, "{ours:.4} and {by_number:.4}");
 }
+
+#[test]
+fn a_user_who_played_an_item_a_million_times_does_not_make_it_popular() {
+    // All other users played the first item once or twice.
+    let usual = (1..USERS).flat_map(|user| [rating(user, 0, 1.0), rating(user, 1 + user % (ITEMS - 2), 2.0)]);
+    let ratings: Vec<Rating> = usual.chain([rating(0, ITEMS - 1, 1e6)]).collect();
+    let offsets = trained(Loss::Implicit, &ratings).item_offsets;
+    assert!(offsets[0] > offsets[ITEMS as usize - 1], "{offsets:?}");
+}

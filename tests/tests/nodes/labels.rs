@@ -176,3 +176,28 @@ fn times_in_another_unit_are_refused_with_the_unit() {
     let node = Node::configured(&dir.path().join("b"), &config);
     create_model(&node.client(), "films", 104).observe(&at(json!("1999-12-31T23:59:59Z")));
 }
+
+#[test]
+fn a_selection_takes_the_labels_that_all_of_its_arms_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    let create = |body: Value| client.post("/v1/models", &body).expect(201);
+    create(json!({"name": "narrow", "stream": "films", "dim": 4, "label_range": [1, 5]}));
+    create(json!({"name": "wide", "stream": "films", "dim": 4}));
+    for (name, arms) in [("first", ["narrow", "wide"]), ("second", ["wide", "narrow"])] {
+        create(
+            json!({"name": name, "kind": "selection", "arms": arms, "strategy": {"name": "ab"}, "label_range": [1, 5]}),
+        );
+        let selection = node.model(name);
+        let refused = selection.try_observe(&json!({"user": "u", "item": "i", "label": 77})).unwrap();
+        assert_names(refused, &["label", "77", "1 to 5"]);
+        selection.observe(&json!({"user": "u", "item": "i", "label": 4, "observation_id": name}));
+        assert_eq!(selection.put(&format!("observations/{name}"), &json!({"label": 600})).status, 422);
+    }
+    node.model("narrow").patch("", &json!({"labels_outside": "clip"})).expect(200);
+    let second = node.model("second");
+    assert_eq!(second.observe(&json!({"user": "u", "item": "i", "label": 77}))["clipped"], 5.0);
+    let corrected = second.put("observations/second", &json!({"label": 600})).expect(200);
+    assert_eq!(corrected["clipped"], 5.0, "{corrected}");
+}

@@ -161,3 +161,22 @@ fn commands_show_a_node_and_retrain_its_models() {
     let nobody = binary::run(["status", "--url", client.url()]);
     assert_eq!((nobody.code, nobody.stderr.contains("celeris serve")), (Some(1), true), "{nobody:?}");
 }
+
+#[test]
+fn a_model_that_is_created_again_has_no_jobs_of_the_deleted_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    let create = || client.post("/v1/models", &json!({"name": "films", "dim": 4})).expect(201)["id"].clone();
+    let id = create();
+    client.post("/v1/models/films/retrain", &json!({})).expect(202);
+    let jobs = eventually("the end of the job", || {
+        let jobs = client.get("/v1/jobs?model=films").expect(200)["jobs"].clone();
+        (jobs[0]["state"] == "failed").then_some(jobs)
+    });
+    assert_eq!(jobs[0]["model_id"], id);
+    assert_eq!(node.model("films").delete("").status, 204);
+    assert_ne!(create(), id);
+    assert_eq!(client.get("/v1/jobs?model=films").expect(200)["jobs"], json!([]));
+    assert_eq!(client.get("/v1/jobs").expect(200)["jobs"], jobs, "the job of the deleted model is still known");
+}

@@ -103,3 +103,51 @@ fn labels_outside_the_range_of_a_loss_are_clamped_everywhere() {
     });
     assert_eq!(likes, clicks, "the labels differ only outside the range of the loss");
 }
+
+/// Live observations of implicit feedback are all of taken items, which a version that predicts 1
+/// for everything fits best.
+#[test]
+fn more_plays_neither_roll_a_trained_version_back_nor_bring_popularity_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::as_shipped(dir.path());
+    let client = node.client();
+    let settings = json!({"name": "plays", "dim": 4, "loss": "implicit", "triggers": {"popularity": {}}});
+    client.post("/v1/models", &settings).expect(201);
+    let plays = client.model("plays");
+    // Users play the items of their own parity.
+    let play = |n: usize| {
+        let user = n % 40;
+        json!({"user": format!("u{user}"), "item": format!("i{}", 2 * (n * 7 % 20) + user % 2), "label": 1})
+    };
+    let send = |range: std::ops::Range<usize>| {
+        let lines: Vec<String> = range.map(|n| play(n).to_string()).collect();
+        assert_eq!(plays.observe_lines(&lines.join("\n")).unwrap().count(), lines.len());
+    };
+    send(0..600);
+    let active = || plays.get("").expect(200)["active_version"].clone();
+    eventually("a training that no trigger interrupts", || {
+        let reply = plays.post("retrain", &json!({"engine": "als"}));
+        (reply.status == 202).then_some(())
+    });
+    let trained = eventually("the trained version", || {
+        let versions = plays.get("versions").expect(200)["versions"].clone();
+        let newest = versions.as_array().unwrap().iter().find(|version| version["active"] == true).cloned()?;
+        (newest["algorithm"] != "popularity" && newest["algorithm"] != "untrained").then(|| newest["version"].clone())
+    });
+    for n in 600..760 {
+        plays.observe(&play(n));
+    }
+    eventually("the loss of all plays", || {
+        (plays.get("quality").expect(200)["observations"].as_u64() >= Some(160)).then_some(())
+    });
+    assert_eq!(plays.get("").expect(200)["guarding"], serde_json::Value::Null);
+    assert_eq!(active(), trained);
+    let previous = plays.post("rollback", &json!({})).expect(200);
+    send(760..1000);
+    eventually("the loss of the new plays", || {
+        (plays.get("quality").expect(200)["observations"].as_u64() >= Some(240)).then_some(())
+    });
+    let events = plays.get("events?limit=1000").expect(200)["events"].clone();
+    let after = events.as_array().unwrap().iter().take_while(|event| event["kind"] != "rolled_back");
+    assert_eq!(after.count(), 0, "nothing follows the rollback to {previous}: {events}");
+}
