@@ -76,7 +76,7 @@ function step({ name, title, done, next, body }) {
 
 function observe(model, observed) {
   const name = model?.name ?? 'MODEL';
-  const file = `celeris import --url ${location.origin} --model ${name} --dataset ratings.csv`;
+  const file = `celeris import --url ${location.origin} --model ${name} feedback.csv`;
   const label = EXAMPLES[model?.loss] ?? 1;
   const single = curl('POST', `/v1/models/${name}/observe`, { user: 'ada', item: 'item-1', label });
   const got = model === null ? 'none so far' : `${plural(model.observations, 'observation')} so far`;
@@ -86,7 +86,7 @@ function observe(model, observed) {
     done: observed,
     next: model !== null && !observed,
     body: [
-      element('p', { class: 'hint' }, 'From a file with the columns user, item, label and, if known, timestamp:'),
+      element('p', { class: 'hint' }, 'From a file of CSV, JSON lines or Parquet; columns are found by usual names, and --dry-run shows which:'),
       command('import a file', file),
       element('p', { class: 'hint' }, 'Or one at a time, as they happen:'),
       command('send one observation', single),

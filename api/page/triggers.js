@@ -10,10 +10,15 @@ const WORDS = {
     return `loss over ${count(window)} ${observations} ${percent(margin, 0)} above the baseline`;
   },
   drift: ({ threshold }) => `drift test above ${threshold} standard deviations`,
-  volume: ({ observations }) => `every ${count(observations)} new observations`,
+  volume: ({ observations, growth }) =>
+    growth > 0
+      ? `at ${count(observations)} new observations, and ${percent(growth, 0)} more than the training before knew`
+      : `every ${count(observations)} new observations`,
+  popularity: ({ observations, until }) =>
+    `from ${count(observations)} observations up to ${count(until)}, while the model is not trained`,
   schedule: ({ every }) => `every ${duration(every)}, if there are new observations`,
 };
-const NAMES = { threshold: 'Loss', drift: 'Drift', volume: 'Volume', schedule: 'Schedule' };
+const NAMES = { threshold: 'Loss', drift: 'Drift', volume: 'Volume', popularity: 'Offsets of items', schedule: 'Schedule' };
 
 export function showTriggers({ name, triggers }) {
   const on = Object.keys(WORDS).filter((trigger) => triggers[trigger]);

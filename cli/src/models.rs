@@ -1,6 +1,6 @@
 //! `celeris models`: the models of a running node.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use serde_json::Value;
 
@@ -69,7 +69,10 @@ fn row(model: &Value) -> [String; 7] {
     ]
 }
 
-/// Writes a result to standard output.
+/// Writes a result to standard output. A reader that has read enough, such as `head`, is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {
-    std::io::stdout().lock().write_all(text.as_bytes()).map_err(Failure::other)
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::other(error)),
+        _ => Ok(()),
+    }
 }

@@ -63,7 +63,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match ended["state"].as_str() {
         Some("succeeded") => print(&format!("{} of {model} serves: {}\n", version(), why())),
         Some("rejected") => Err(Failure::other(format!(
-            "{} of {model} was refused by the gate and does not serve: {}",
+            "{} of {model} was refused by the gate and does not serve: {}; the version before it serves on. Train again \
+             with more observations, or let it serve by POST /v1/models/{model}/versions/N/activate",
             version(),
             why()
         ))),
