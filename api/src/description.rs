@@ -189,7 +189,7 @@ fn statuses(path: &str, operation: &Operation) -> Vec<u16> {
             statuses.extend([Malformed::STATUS, Invalid::STATUS]);
         }
     }
-    if has(|_, place| *place == ParameterIn::Path) {
+    if has(|name, place| *place == ParameterIn::Path || name == "model") {
         statuses.push(NotFound::STATUS);
     }
     if has(|name, _| name == "model") {

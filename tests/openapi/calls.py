@@ -25,6 +25,7 @@ from celeris_client.models import (
     ItemChanged,
     ItemPage,
     Job,
+    LinesSummary,
     Model,
     ModelChange,
     ObserveBody,
@@ -90,8 +91,9 @@ streamed = client.get_httpx_client().post(
     content="".join(json.dumps(line.to_dict()) + "\n" for line in lines),
     headers={"content-type": "application/x-ndjson"},
 )
-replies = [ObserveReply.from_dict(json.loads(line)) for line in streamed.text.splitlines()]
-assert [reply.user_epoch for reply in replies][-1] > 0
+*replies, last = [json.loads(line) for line in streamed.text.splitlines()]
+assert ObserveReply.from_dict(replies[-1]).user_epoch > 0
+assert LinesSummary.from_dict(last).summary.taken == 2, last
 
 attributes = ItemBodyAttributesType0.from_dict({"title": "A film", "year": 1950, "genres": ["Drama"], "seen": False})
 changed = put_item.sync(MODEL, "py-film", client=client, body=ItemBody(attributes=attributes))

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_manager::{Cause, TrainFrom, TrainRequest};
-use celeris_model::ModelName;
+use celeris_model::{DecisionId, ModelName};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -70,6 +70,10 @@ pub struct JobsWanted {
     responses((status = 200, body = Jobs)))]
 async fn list_jobs(State(node): State<Node>, Params(wanted): Params<JobsWanted>) -> Result<Json<Jobs>, ApiError> {
     let limit = paging::entries(wanted.limit)?;
+    if let Some(before) = &wanted.before {
+        // All ids have the same form.
+        DecisionId::new(before.as_str()).map_err(|error| ApiError::field("before", error))?;
+    }
     let model = wanted.model.map(|model| node.manager.registry().model(&model)).transpose()?.map(|record| record.id);
     let mut jobs = node.manager.training().jobs().latest_first();
     jobs.retain(|job| {

@@ -16,7 +16,7 @@ const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/openapi/exam
 const IDS: [&str; 2] = ["decision_id", "job"];
 
 /// Values that differ from run to run: times, durations, and numbers drawn at random.
-const VOLATILE: [&str; 6] = ["at", "created", "finished", "since", "seconds", "seed"];
+const VOLATILE: [&str; 7] = ["at", "created", "finished", "since", "seconds", "seed", "train_seconds"];
 
 /// Two processors may round differently; training and replay multiply that.
 const TOLERANCE: f64 = 1e-3;
