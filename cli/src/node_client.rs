@@ -1,5 +1,8 @@
 //! A running node, as commands use it.
 
+use std::thread;
+use std::time::Duration;
+
 use serde_json::Value;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
@@ -7,6 +10,18 @@ use ureq::{Agent, Body};
 use crate::Failure;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:7117";
+
+/// How often a request is sent that the node cannot answer now.
+pub const TRIES: u32 = 5;
+
+/// The time between two of them, if the node names none, and at most.
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
+
+/// Whether a response answers a request of many lines, line by line.
+pub fn is_of_lines(response: &Response<Body>) -> bool {
+    response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson")
+}
 
 /// Where the node is.
 #[derive(Debug, clap::Args)]
@@ -44,9 +59,14 @@ impl NodeClient {
     /// # Errors
     /// If no node answers, or it refuses.
     pub fn find(&self, path: &str) -> Result<Option<Value>, Failure> {
-        let response =
-            self.agent.get(format!("{}{path}", self.url)).call().map_err(|error| self.unreachable(&error))?;
+        let response = self.patiently(|| self.agent.get(format!("{}{path}", self.url)).call())?;
         if response.status() == StatusCode::NOT_FOUND { Ok(None) } else { self.accepted(response).map(Some) }
+    }
+
+    /// Sends a `GET` request; `None` if there is no answer within this time, or no such resource.
+    pub fn find_within(&self, path: &str, wait: Duration) -> Option<Value> {
+        let request = self.agent.get(format!("{}{path}", self.url)).config().timeout_global(Some(wait)).build();
+        self.accepted(request.call().ok()?).ok()
     }
 
     /// Sends a `GET` request.
@@ -73,8 +93,20 @@ impl NodeClient {
     /// # Errors
     /// If no node answers.
     pub fn post_as(&self, path: &str, media_type: &str, body: &[u8]) -> Result<Response<Body>, Failure> {
-        let request = self.agent.post(format!("{}{path}", self.url)).header("content-type", media_type);
-        request.send(body).map_err(|error| self.unreachable(&error))
+        self.patiently(|| self.agent.post(format!("{}{path}", self.url)).header("content-type", media_type).send(body))
+    }
+
+    /// Sends a request, and again if the node cannot answer now, after the time that it names.
+    fn patiently(&self, request: impl Fn() -> Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, Failure> {
+        for _ in 1..TRIES {
+            let response = request().map_err(|error| self.unreachable(&error))?;
+            if response.status() != StatusCode::SERVICE_UNAVAILABLE || is_of_lines(&response) {
+                return Ok(response);
+            }
+            let seconds = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+            thread::sleep(seconds.map_or(RETRY_AFTER, Duration::from_secs).min(RETRY_AFTER_MAX));
+        }
+        request().map_err(|error| self.unreachable(&error))
     }
 
     /// The JSON body of a response whose status is a success; null if the body is not JSON.

@@ -27,6 +27,7 @@ pub enum TableValue<'a> {
 pub struct Table {
     file: ParquetFile,
     columns: Vec<String>,
+    unreadable: Vec<(String, String)>,
     batch: Vec<ArrayRef>,
     batch_rows: usize,
     /// The row of the batch after the current one.
@@ -35,23 +36,34 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens `path` for its plain columns; structs, maps, and lists of them are left out.
+    /// Opens `path` for its plain columns; structs, maps, bytes, and lists of them are left out.
     ///
     /// # Errors
     /// [`FormatError::Io`] or [`FormatError::Parquet`].
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let schema = ParquetFile::open(path)?.schema();
-        let plain = schema.fields().iter().filter(|field| readable_as(field.data_type()).is_some());
-        let columns: Vec<String> = plain.map(|field| field.name().clone()).collect();
+        let (mut columns, mut unreadable) = (Vec::new(), Vec::new());
+        for field in schema.fields() {
+            match readable_as(field.data_type()) {
+                Some(_) => columns.push(field.name().clone()),
+                None => unreadable.push((field.name().clone(), type_name(field.data_type()))),
+            }
+        }
         let names: Vec<&str> = columns.iter().map(String::as_str).collect();
         let file = ParquetFile::open_columns(path, &names)?;
-        Ok(Self { file, columns, batch: Vec::new(), batch_rows: 0, next: 0, rows_read: 0 })
+        Ok(Self { file, columns, unreadable, batch: Vec::new(), batch_rows: 0, next: 0, rows_read: 0 })
     }
 
     /// The names of the columns, in the order of the file.
     #[must_use]
     pub fn columns(&self) -> &[String] {
         &self.columns
+    }
+
+    /// The names and types of the columns that are left out, in the order of the file.
+    #[must_use]
+    pub fn unreadable(&self) -> &[(String, String)] {
+        &self.unreadable
     }
 
     /// The number of rows according to the file's metadata.
@@ -136,6 +148,21 @@ fn readable_as(kind: &DataType) -> Option<DataType> {
     }
 }
 
+/// The type of a column that cannot be read, for people.
+fn type_name(kind: &DataType) -> String {
+    match kind {
+        DataType::Struct(_) => "struct".to_owned(),
+        DataType::Map(..) => "map".to_owned(),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "binary, not marked as UTF-8 text".to_owned()
+        }
+        DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
+            format!("list of {}", type_name(element.data_type()))
+        }
+        other => other.to_string(),
+    }
+}
+
 /// The column in the type of [`readable_as`]. A value that has none there, such as a time beyond
 /// the range of milliseconds, becomes null.
 fn readable(array: &ArrayRef) -> ArrayRef {
@@ -188,6 +215,7 @@ mod tests {
 
         let mut table = Table::open(&path).unwrap();
         assert_eq!(table.columns(), ["text", "large", "label", "time", "day", "key", "tags"]);
+        assert_eq!(table.unreadable(), [("nested".to_owned(), "struct".to_owned())]);
         let texts = |entries: &[&str]| TableValue::Texts(entries.iter().map(|entry| (*entry).to_owned()).collect());
         assert!(table.advance().unwrap());
         let first: Vec<TableValue> = (0..7).map(|column| table.value(column)).collect();

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::display::{quoted, time};
+use crate::display::{calendar_time, quoted, time};
 
 /// The whole numbers that an `f64` holds exactly end here.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -95,6 +95,7 @@ impl<'a> Cell<'a> {
             Self::Text(text) => Cow::Borrowed(text),
             Self::Missing => Cow::Borrowed(""),
             Self::Texts(texts) => texts.join("|").into(),
+            Self::Time(milliseconds) => calendar_time(*milliseconds).unwrap_or_else(|| milliseconds.to_string()).into(),
             other => other.quoted().into(),
         }
     }

@@ -19,6 +19,8 @@ pub struct Checked {
     pub input: Input,
     /// What kind of file it is, for people.
     pub kind: String,
+    /// Columns that cannot be read, with their types.
+    pub unreadable: Vec<(String, String)>,
     pub content: Content,
     pub observations: Option<CheckedObservations>,
     pub items: Option<CheckedItems>,
@@ -84,20 +86,28 @@ pub fn check(
     let content = content(input, rules)?;
     let mut ignore = |_: &BadRow| Ok(());
     let mut bad = BadRows { count: 0, first: None, on_bad };
-    let (mut observations, mut items, mut kind) = (None, None, String::new());
+    let (mut observations, mut items, mut table) = (None, None, TableOf::default());
     if content != Content::Items {
         let (found, checked) = check_observations(input, rules, &mut bad, progress)?;
-        (kind, observations) = (found, Some(checked));
+        (table, observations) = (found, Some(checked));
     }
     if content != Content::Observations {
         // Rows of feedback without an item were reported as such.
         let mut ignored = BadRows { count: 0, first: None, on_bad: &mut ignore };
         let bad = if content == Content::Both { &mut ignored } else { &mut bad };
         let (found, checked) = check_items(input, rules, bad, progress)?;
-        (kind, items) = (found, Some(checked));
+        (table, items) = (found, Some(checked));
     }
     let BadRows { count, first, .. } = bad;
-    Ok(Checked { input: input.clone(), kind, content, observations, items, bad: count, first_bad: first })
+    let TableOf { kind, unreadable } = table;
+    Ok(Checked { input: input.clone(), kind, unreadable, content, observations, items, bad: count, first_bad: first })
+}
+
+/// What a reading found of the file as a table.
+#[derive(Default)]
+struct TableOf {
+    kind: String,
+    unreadable: Vec<(String, String)>,
 }
 
 struct BadRows<'a> {
@@ -129,7 +139,7 @@ fn check_observations(
     rules: &Rules,
     bad: &mut BadRows<'_>,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<(String, CheckedObservations), ImportError> {
+) -> Result<(TableOf, CheckedObservations), ImportError> {
     let mut reader = Observations::open_first(input, rules)?;
     let (mut good, mut untimed) = (0, 0);
     let mut labels: Option<(f32, f32)> = None;
@@ -165,12 +175,13 @@ fn check_observations(
     if good + bad.count == 0 {
         return Err(ImportError::file(&file, "holds no rows"));
     }
-    let (mapping, kind) = (reader.mapping().clone(), reader.rows().kind());
+    let mapping = reader.mapping().clone();
+    let table = TableOf { kind: reader.rows().kind(), unreadable: reader.rows().unreadable().to_vec() };
     let columns = reader.rows().columns().to_vec();
     let (kinds, repeats) = reader.into_noted();
     let repeats = repeats.unwrap_or_else(|| Repeats::new(0));
     let time_kind = kinds.kind();
-    Ok((kind, CheckedObservations { columns, mapping, good, first, labels, times, time_kind, untimed, repeats }))
+    Ok((table, CheckedObservations { columns, mapping, good, first, labels, times, time_kind, untimed, repeats }))
 }
 
 fn check_items(
@@ -178,9 +189,10 @@ fn check_items(
     rules: &Rules,
     bad: &mut BadRows<'_>,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<(String, CheckedItems), ImportError> {
+) -> Result<(TableOf, CheckedItems), ImportError> {
     let mut reader = ItemRows::open(input, rules)?;
-    let (kind, item_column) = (reader.kind(), reader.item_column().to_owned());
+    let table = TableOf { kind: reader.kind(), unreadable: reader.unreadable().to_vec() };
+    let item_column = reader.item_column().to_owned();
     let (mut good, mut kinds) = (0, Kinds::new());
     loop {
         match reader.note(&mut kinds) {
@@ -204,5 +216,5 @@ fn check_items(
             Err(Fault::Row(_)) => {}
         }
     }
-    Ok((kind, CheckedItems { item_column, good, kinds, first }))
+    Ok((table, CheckedItems { item_column, good, kinds, first }))
 }

@@ -64,7 +64,7 @@ impl Repeats {
 
 /// Makes the ids of one file's observations.
 pub struct Ids {
-    /// A hash of the file's whole name.
+    /// A hash of the file's whole name, and of its part.
     name_hash: u128,
     /// The beginning of each id.
     prefix: String,
@@ -80,8 +80,11 @@ pub struct TooMany;
 
 impl Ids {
     #[must_use]
-    pub fn new(name: &str, repeats: Option<Repeats>) -> Self {
-        let name_hash = xxh3_128(name.as_bytes());
+    pub fn new(name: &str, part: Option<&str>, repeats: Option<Repeats>) -> Self {
+        let name_hash = match part {
+            None => xxh3_128(name.as_bytes()),
+            Some(part) => xxh3_128(format!("{name}/{part}").as_bytes()),
+        };
         Self { name_hash, prefix: prefix(name), repeats, counts: HashMap::new(), counted_max: COUNTED_MAX }
     }
 
@@ -151,7 +154,7 @@ mod tests {
         let contents: Vec<u128> = rows.iter().map(|row| content(row.split(',').map(Into::into))).collect();
         let mut repeats = Repeats::new(rows.len() as u64);
         contents.iter().for_each(|content| repeats.note(*content));
-        let mut ids = Ids::new(name, Some(repeats));
+        let mut ids = Ids::new(name, None, Some(repeats));
         contents.iter().map(|content| ids.of_content(*content).unwrap()).collect()
     }
 
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_read_once_has_the_ids_of_one_that_is_read_twice() {
-        let mut once = Ids::new("jan.csv", None);
+        let mut once = Ids::new("jan.csv", None, None);
         let rows = ["a,1", "b,2", "a,1"];
         let read: Vec<String> =
             rows.iter().map(|row| once.of_content(content(row.split(',').map(Into::into))).unwrap()).collect();
@@ -180,7 +183,7 @@ mod tests {
 
     #[test]
     fn counted_contents_are_bounded() {
-        let mut once = Ids { counted_max: 2, ..Ids::new("x", None) };
+        let mut once = Ids { counted_max: 2, ..Ids::new("x", None, None) };
         assert!(once.of_content(content(["a".into()].into_iter())).is_ok());
         assert!(once.of_content(content(["b".into()].into_iter())).is_ok());
         assert_eq!(once.of_content(content(["c".into()].into_iter())), Err(TooMany));

@@ -8,6 +8,8 @@ pub struct Input {
     pub origin: Origin,
     /// Its name in the ids of observations.
     pub name: String,
+    /// The name of the file, where the files of a folder share a name; their equal rows are different.
+    pub part: Option<String>,
     pub layout: Layout,
 }
 

@@ -25,7 +25,8 @@ pub fn find(paths: &[PathBuf], id_prefix: Option<&str>) -> Result<Vec<Input>, Im
             if let Some(prefix) = id_prefix {
                 input.name = format!("{prefix}/{}", input.name);
             }
-            let is_part_of_one = |other: &Input| parent(other) == parent(&input) && other.shown() != input.shown();
+            let is_part_of_one =
+                |other: &Input| parent(other) == parent(&input) && input.part.is_some() && other.part != input.part;
             if let Some(other) = inputs.iter().find(|other| other.name == input.name && !is_part_of_one(other)) {
                 return Err(ImportError::Usage(format!(
                     "{} and {} have one name, so their equal rows would count once; import them one at a time, with \
@@ -50,7 +51,7 @@ fn parent(input: &Input) -> Option<&Path> {
 fn of_path(path: &Path) -> Result<Vec<Input>, ImportError> {
     let shown = path.display().to_string();
     if path.as_os_str() == STDIN {
-        return Ok(vec![Input { origin: Origin::Stdin, name: "stdin".to_owned(), layout: Layout::Open }]);
+        return Ok(vec![Input { origin: Origin::Stdin, name: "stdin".to_owned(), part: None, layout: Layout::Open }]);
     }
     let metadata = path.metadata().map_err(ImportError::io(&shown))?;
     if !metadata.is_dir() {
@@ -67,6 +68,7 @@ fn of_path(path: &Path) -> Result<Vec<Input>, ImportError> {
             let header = ratings.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ratings.csv"));
             Ok(vec![Input {
                 name: name_of(&ratings),
+                part: None,
                 layout: Layout::MovieLens { header },
                 origin: Origin::File(ratings),
             }])
@@ -80,7 +82,8 @@ fn of_path(path: &Path) -> Result<Vec<Input>, ImportError> {
 }
 
 fn of_file(path: &Path) -> Result<Input, ImportError> {
-    let mut input = Input { origin: Origin::File(path.to_owned()), name: name_of(path), layout: Layout::Open };
+    let mut input =
+        Input { origin: Origin::File(path.to_owned()), name: name_of(path), part: None, layout: Layout::Open };
     // A pipe could not be read again.
     if !input.is_stream() {
         input.layout = layout_of(&source::first_line(&input)?);
@@ -152,14 +155,15 @@ fn files_of(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, ImportError>
 }
 
 /// A file of a folder of Parquet files. Those of a stream share its name: the same row may be in
-/// another file tomorrow.
+/// another file tomorrow, with the id that it has today.
 fn of_segment(folder: &Path, file: PathBuf) -> Input {
     let folder_name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let name = match folder_name.strip_prefix("stream=") {
-        Some(stream) => stream.to_owned(),
-        None => format!("{folder_name}/{}", name_of(&file)),
+    let file_name = name_of(&file);
+    let (name, part) = match folder_name.strip_prefix("stream=") {
+        Some(stream) => (stream.to_owned(), Some(file_name)),
+        None => (format!("{folder_name}/{file_name}"), None),
     };
-    Input { name, layout: Layout::Open, origin: Origin::File(file) }
+    Input { name, part, layout: Layout::Open, origin: Origin::File(file) }
 }
 
 /// The name of a file, which is the same whether it is compressed or not.

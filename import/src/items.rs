@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cell::{Cell, DecimalComma};
+use crate::display::name;
 use crate::error::{BadRow, Fault, ImportError, Place};
 use crate::input::Input;
 use crate::mapping::{Mapping, Role, column_of, describes_user, listed};
@@ -140,12 +141,16 @@ pub fn content(input: &Input, rules: &Rules) -> Result<Content, ImportError> {
         None => Ok(Content::Items),
         // Another file may have the attributes.
         Some(_) if has_user && missing.len() == rules.attributes.len() => Ok(Content::Observations),
-        Some(problem) => Err(ImportError::file(&file, format!("--attributes: {problem}"))),
+        Some(problem) => {
+            let note = source::not_listed(rows.as_ref());
+            Err(ImportError::file(&file, format!("--attributes: {problem}{note}")))
+        }
     }
 }
 
 fn mapping_of(file: &str, rules: &Rules, rows: &dyn Rows) -> Result<Mapping, ImportError> {
-    rules.mapping(rows.columns()).map_err(|problem| ImportError::file(file, problem))
+    let problem = |problem| ImportError::file(file, format!("{problem}{}", source::not_listed(rows)));
+    rules.mapping(rows.columns()).map_err(problem)
 }
 
 /// The types of the attributes, in the order in which the caller names them.
@@ -180,7 +185,8 @@ impl ItemRows {
         let rows = source::open(input, &rules.reading)?;
         let mapping = mapping_of(&file, &rules, rows.as_ref())?;
         let columns = rows.columns();
-        let problem = |problem: String| ImportError::file(&file, problem);
+        let problem =
+            |problem: String| ImportError::file(&file, format!("{problem}{}", source::not_listed(rows.as_ref())));
         let item = mapping.get(Role::Item).ok_or_else(|| {
             problem(format!("no column for the item among {}; name it by --map item=COLUMN", listed(columns)))
         })?;
@@ -209,6 +215,12 @@ impl ItemRows {
     #[must_use]
     pub fn kind(&self) -> String {
         self.rows.kind()
+    }
+
+    /// The columns that cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> &[(String, String)] {
+        self.rows.unreadable()
     }
 
     /// The column of the item.
@@ -277,7 +289,7 @@ impl ItemRows {
             Err(_) => Err(format!("{shown} is not an id; ids have 1 to 256 bytes and no control characters")),
         });
         id.map_err(|problem| {
-            let reason = format!("column {}: {problem}", self.item_name);
+            let reason = format!("column {}: {problem}", name(&self.item_name));
             Fault::Row(BadRow { place: self.place(), reason, raw: self.rows.raw() })
         })
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::display::name;
+
 /// What a column says about an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -32,6 +34,11 @@ impl Role {
             Self::Id => "id",
             Self::Decision => "decision",
         }
+    }
+
+    /// Whether its column is guessed in exports only.
+    fn is_of_exports(self) -> bool {
+        matches!(self, Self::Weight | Self::Feedback | Self::Id | Self::Decision)
     }
 
     /// Names of columns that have this role, the likeliest first; without case, spaces and
@@ -200,9 +207,9 @@ impl Mapping {
             }
         }
         let is_open = |role: Role| !given.contains(&role) && !wishes.iter().any(|wish| wish.role == role);
-        let is_export = columns.iter().any(|name| plain(name) == "observationid");
+        let is_export = columns.iter().any(|name| is_id(name));
         for role in Role::ALL.into_iter().filter(|role| is_open(*role)) {
-            if matches!(role, Role::Weight | Role::Feedback | Role::Id | Role::Decision) && !is_export {
+            if role.is_of_exports() && !is_export {
                 continue;
             }
             let counts = if role == Role::Label { COUNTS.as_slice() } else { &[] };
@@ -239,7 +246,7 @@ impl fmt::Display for Mapping {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         let shown: Vec<String> = Role::ALL
             .into_iter()
-            .filter_map(|role| Some(format!("{}={}", role.name(), self.get(role)?.name)))
+            .filter_map(|role| Some(format!("{}={}", role.name(), name(&self.get(role)?.name))))
             .collect();
         formatter.write_str(&shown.join(" "))
     }
@@ -249,21 +256,44 @@ impl fmt::Display for Mapping {
 ///
 /// # Errors
 /// There is none, or several.
-pub fn column_of(columns: &[String], name: &str) -> Result<usize, String> {
-    if let Some(index) = columns.iter().position(|column| column == name) {
+pub fn column_of(columns: &[String], wanted: &str) -> Result<usize, String> {
+    if let Some(index) = columns.iter().position(|column| column == wanted) {
         return Ok(index);
     }
-    let mut similar = (0..columns.len()).filter(|index| plain(&columns[*index]) == plain(name));
+    let mut similar = (0..columns.len()).filter(|index| plain(&columns[*index]) == plain(wanted));
     match (similar.next(), similar.next()) {
         (Some(index), None) => Ok(index),
-        _ => Err(format!("there is no column {name:?}; the columns are {}", listed(columns))),
+        _ => Err(format!("there is no column {wanted:?}; the columns are {}", listed(columns))),
     }
 }
 
-/// The columns for a message.
+/// The role that a column beside these has by its name.
 #[must_use]
-pub fn listed(columns: &[String]) -> String {
-    columns.join(", ")
+pub fn role_of(column: &str, columns: &[String]) -> Option<Role> {
+    let plain_name = plain(column);
+    let is_usual = |role: &Role| {
+        role.usual_names().contains(&plain_name.as_str())
+            || *role == Role::Label && COUNTS.contains(&plain_name.as_str())
+    };
+    let is_export = || is_id(column) || columns.iter().any(|name| is_id(name));
+    Role::ALL.into_iter().find(is_usual).filter(|role| !role.is_of_exports() || is_export())
+}
+
+/// Whether a column is the one by which an export is recognised.
+fn is_id(column: &str) -> bool {
+    plain(column) == "observationid"
+}
+
+/// Columns that a message names, at most.
+const LISTED_MAX: usize = 12;
+
+/// The columns for a message: the first of them, and the number of the others.
+#[must_use]
+pub fn listed<S: AsRef<str>>(columns: &[S]) -> String {
+    let first: Vec<_> = columns.iter().take(LISTED_MAX).map(|column| name(column.as_ref())).collect();
+    let others = columns.len().saturating_sub(LISTED_MAX);
+    let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+    format!("{}{more}", first.join(", "))
 }
 
 /// Whether a column describes the user, by its name.

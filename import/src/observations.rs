@@ -1,15 +1,15 @@
 //! Rows of a file as observations.
 
 use celeris_model::observation::{WEIGHT_MAX, check_label};
-use celeris_model::{DecisionId, ItemId, Loss, ObservationId, UserId};
+use celeris_model::{DecisionId, ItemId, LabelRange, Loss, ObservationId, UserId};
 use serde::Serialize;
 
 use crate::cell::Cell;
-use crate::display;
+use crate::display::{self, name};
 use crate::error::{BadRow, Fault, ImportError, Place};
 use crate::ids::{COUNTED_MAX, Ids, Repeats};
 use crate::input::{Input, Layout};
-use crate::mapping::{Mapped, Mapping, Role, Wish, listed};
+use crate::mapping::{Mapped, Mapping, Role, Wish, listed, role_of};
 use crate::source::{self, Reading, Rows};
 use crate::times::{self, TimeKind, TimeKinds, TimeUnit};
 
@@ -34,6 +34,10 @@ pub struct Rules {
     pub attributes: Vec<String>,
     /// The loss of the model, if it is known; it decides which labels are valid.
     pub loss: Option<Loss>,
+    /// The only valid labels, if the model refuses others.
+    pub label_range: Option<LabelRange>,
+    /// The earliest valid time, in Unix milliseconds.
+    pub earliest: Option<i64>,
     /// The latest valid time, in Unix milliseconds.
     pub latest: i64,
 }
@@ -55,6 +59,12 @@ impl Rules {
     /// As [`Mapping::of`].
     pub fn mapping(&self, columns: &[String]) -> Result<Mapping, String> {
         Mapping::of(columns, &self.wishes, &self.given())
+    }
+
+    /// The role that a column of this name would have beside these, if no wish decides.
+    fn role_of(&self, column: &str, columns: &[String]) -> Option<Role> {
+        let is_open = |role: &Role| !self.given().contains(role) && !self.wishes.iter().any(|wish| wish.role == *role);
+        role_of(column, columns).filter(is_open)
     }
 
     /// The rules for one input.
@@ -145,10 +155,12 @@ impl Observations {
     fn open_with(input: &Input, rules: &Rules, repeats: Option<Repeats>) -> Result<Self, ImportError> {
         let (file, rules) = (input.shown(), rules.of(input));
         let rows = source::open(input, &rules.reading)?;
-        let mapping = rules.mapping(rows.columns()).map_err(|problem| ImportError::file(&file, problem))?;
-        check_complete(&mapping, &rules, rows.columns()).map_err(|problem| ImportError::file(&file, problem))?;
+        let problem =
+            |problem: String| ImportError::file(&file, format!("{problem}{}", source::not_listed(rows.as_ref())));
+        let mapping = rules.mapping(rows.columns()).map_err(problem)?;
+        check_complete(&mapping, &rules, rows.columns()).map_err(problem)?;
         let only_reading = repeats.is_none();
-        let ids = Some(Ids::new(&input.name, repeats));
+        let ids = Some(Ids::new(&input.name, input.part.as_deref(), repeats));
         Ok(Self { file, rules, rows, mapping, ids, noted: None, kinds: TimeKinds::default(), only_reading })
     }
 
@@ -191,6 +203,9 @@ impl Observations {
         if !self.rows.advance()? {
             return Ok(None);
         }
+        if let Some(problem) = self.late_field() {
+            return Err(Fault::File(ImportError::file(&self.place().to_string(), problem)));
+        }
         match self.take() {
             Ok(taken) => {
                 if self.only_reading
@@ -211,6 +226,22 @@ impl Observations {
         self.kinds.mixture(&time.name, self.rows.unit().word())
     }
 
+    /// The problem of a field that would have had a role, had the columns been known to hold it.
+    fn late_field(&self) -> Option<String> {
+        let has_no_value = |role: Role| {
+            self.mapping.get(role).is_none_or(|mapped| mapped.guessed && self.rows.cell(mapped.index) == Cell::Missing)
+        };
+        let (field, role) = self.rows.late_fields().into_iter().find_map(|field| {
+            let role = self.rules.role_of(field, self.rows.columns()).filter(|role| has_no_value(*role))?;
+            Some((field, role))
+        })?;
+        let (field, role) = (name(field), role.name());
+        Some(format!(
+            "the field {field} is in none of the first lines, and would be the {role}; name the fields that follow later \
+             by --columns {field} to take it, or leave it out by --map {role}="
+        ))
+    }
+
     fn take(&mut self) -> Result<Taken, Refused> {
         let user = self.id(Role::User, |id| UserId::new(id).map(drop))?;
         let item = self.id(Role::Item, |id| ItemId::new(id).map(drop))?;
@@ -220,6 +251,8 @@ impl Observations {
                 self.number(Role::Label)?.ok_or_else(|| self.refuse(Role::Label, "is empty; a label is a number"))?
             }
         };
+        // A negative zero is a zero.
+        let label = label + 0.0;
         self.check_label(label)?;
         let weight = match self.number(Role::Weight)? {
             Some(weight) if weight > 0.0 && weight <= WEIGHT_MAX => Some(weight),
@@ -250,7 +283,7 @@ impl Observations {
 
     fn refuse(&self, role: Role, problem: &str) -> Refused {
         let column = self.mapping.get(role).map_or(role.name(), |mapped| &mapped.name);
-        Refused::Row(format!("column {column}: {problem}"))
+        Refused::Row(format!("column {}: {problem}", name(column)))
     }
 
     fn id<E: std::fmt::Display>(&self, role: Role, check: impl Fn(&str) -> Result<(), E>) -> Result<String, Refused> {
@@ -294,8 +327,20 @@ impl Observations {
                      into a model with \"loss\": \"squared\""
                 ),
             )),
-            _ => Ok(()),
+            _ => self.check_range(label),
         }
+    }
+
+    fn check_range(&self, label: f32) -> Result<(), Refused> {
+        let Some(range) = self.rules.label_range.filter(|range| !range.contains(label)) else { return Ok(()) };
+        let [low, high] = range.into();
+        Err(self.refuse(
+            Role::Label,
+            &format!(
+                "{label} is not from {low} to {high}, the model's label_range; correct it, or have the model clip such \
+                 labels by \"labels_outside\": \"clip\""
+            ),
+        ))
     }
 
     fn time(&self) -> Result<Option<(i64, TimeKind)>, Refused> {
@@ -304,14 +349,21 @@ impl Observations {
         let time = times::read(&cell, self.rules.time_unit).map_err(|problem| self.refuse(Role::Time, &problem))?;
         match time {
             Some((time, kind)) if time > self.rules.latest => {
-                let (value, read_as) = (cell.quoted(), display::time(time));
-                let unit = match kind {
-                    TimeKind::Number(unit) => format!(" in {}", TimeKind::Number(unit).words()),
-                    TimeKind::Typed | TimeKind::Iso => String::new(),
-                };
+                let shown = shown_time(&cell, time, kind);
                 Err(self.refuse(
                     Role::Time,
-                    &format!("{value}{unit} is {read_as}, in the future; correct it, or name the unit by --time-unit"),
+                    &format!("{shown}, in the future; correct it, or name the unit by --time-unit"),
+                ))
+            }
+            Some((time, kind)) if self.rules.earliest.is_some_and(|earliest| time < earliest) => {
+                let (shown, earliest) =
+                    (shown_time(&cell, time, kind), display::time(self.rules.earliest.unwrap_or(time)));
+                Err(self.refuse(
+                    Role::Time,
+                    &format!(
+                        "{shown}, before {earliest}; correct it, name the unit by --time-unit, or take old times by \
+                         --old-times, if limits.earliest_time of the node's configuration allows them"
+                    ),
                 ))
             }
             time => Ok(time),
@@ -357,6 +409,16 @@ impl Observations {
     }
 }
 
+/// A time as it is written, and as it is read where that differs.
+fn shown_time(cell: &Cell, time: i64, kind: TimeKind) -> String {
+    let (value, read_as) = (cell.quoted(), display::time(time));
+    match kind {
+        TimeKind::Number(_) => format!("{value} in {} is {read_as}", kind.words()),
+        TimeKind::Typed | TimeKind::Iso if value == read_as => value,
+        TimeKind::Typed | TimeKind::Iso => format!("{value} is {read_as}"),
+    }
+}
+
 /// Why a row is no observation.
 enum Refused {
     Row(String),
@@ -372,14 +434,14 @@ fn check_complete(mapping: &Mapping, rules: &Rules, columns: &[String]) -> Resul
             return Err(format!(
                 "no column for the item among {listed}; name it by --map item=COLUMN. If the rows describe users (column \
                  {}), they cannot be imported: users have no attributes, only items do",
-                user.name
+                name(&user.name)
             ));
         }
         (None, Some(item)) => {
             return Err(format!(
                 "no column for the user among {listed}; name it by --map user=COLUMN. If the rows describe items (column \
                  {}), name their columns by --attributes",
-                item.name
+                name(&item.name)
             ));
         }
         (None, None) => {

@@ -4,7 +4,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use crate::cell::Cell;
-use crate::display::quoted;
+use crate::display::{name, quoted};
 
 /// The last second that a date in any zone can name.
 const LATEST: jiff::Timestamp = jiff::Timestamp::constant(253_402_207_200, 0);
@@ -126,9 +126,10 @@ impl TimeKinds {
             kind => kind.words(),
         };
         Some(format!(
-            "column {column} mixes {} ({place} {first_at}: {first_value}) and {} ({place} {other_at}: {other_value}); \
+            "column {} mixes {} ({place} {first_at}: {first_value}) and {} ({place} {other_at}: {other_value}); \
              write all times in one unit, or name it by --time-unit s, ms, us or ns and set the other rows aside by \
              --skip-bad FILE",
+            name(column),
             named(first),
             named(other)
         ))

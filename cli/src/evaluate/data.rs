@@ -32,13 +32,17 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// `loss` decides which labels are valid.
+    /// A reader of these paths. `loss` decides which labels are valid.
     ///
     /// # Errors
-    /// If options contradict each other, or the file of bad rows cannot be written.
-    pub fn new(args: &RowArgs, loss: Loss, stages: &'a Stages) -> Result<Self, Failure> {
+    /// If options contradict each other, or the file of bad rows cannot be written or is one of the data sets.
+    pub fn new(args: &RowArgs, paths: &[&Path], loss: Loss, stages: &'a Stages) -> Result<Self, Failure> {
         let rules = Rules { loss: Some(loss), ..args.rules()? };
-        let bad_rows = args.skip_bad.as_deref().map(BadRowsFile::create).transpose()?;
+        let mut inputs = Vec::new();
+        for path in paths {
+            inputs.extend(find(&[(*path).to_owned()], None)?);
+        }
+        let bad_rows = args.skip_bad.as_deref().map(|file| BadRowsFile::new(file, &inputs)).transpose()?;
         Ok(Self { rules, bad_rows, stages })
     }
 

@@ -8,7 +8,7 @@ mod stages;
 use std::fmt::Display;
 use std::io::Write;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use celeris_api::schema::models::DIM_DEFAULT;
 use celeris_datasets::{Dataset, OpenBandit};
@@ -172,7 +172,8 @@ fn split(args: &Args, stages: &Stages) -> Result<String, Failure> {
         Some(LossName::Logistic) => Loss::Logistic,
         Some(LossName::Implicit) => Loss::Implicit,
     };
-    let mut reader = Reader::new(&args.rows, loss, stages)?;
+    let paths: Vec<&Path> = std::iter::once(&args.dataset).chain(&args.test).map(PathBuf::as_path).collect();
+    let mut reader = Reader::new(&args.rows, &paths, loss, stages)?;
     let dataset = reader.read(&args.dataset)?;
     let test = args.test.as_ref().map(|test| reader.read(test)).transpose()?;
     let holdout = match (&test, args.split) {
@@ -187,7 +188,7 @@ fn split(args: &Args, stages: &Stages) -> Result<String, Failure> {
 
 /// The data set and settings of the other protocols on ratings.
 fn ratings<'a>(args: &Args, loss: Loss, stages: &'a Stages) -> Result<(Dataset, EvaluateSettings<'a>), Failure> {
-    let dataset = Reader::new(&args.rows, loss, stages)?.read(&args.dataset)?;
+    let dataset = Reader::new(&args.rows, &[&args.dataset], loss, stages)?.read(&args.dataset)?;
     Ok((dataset, settings(args, loss, stages)))
 }
 

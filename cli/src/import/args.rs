@@ -4,16 +4,19 @@ use std::path::PathBuf;
 
 use celeris_import::mapping::Wish;
 use celeris_import::{Role, Rules};
-use celeris_model::ModelName;
+use celeris_model::{ModelName, Timestamp};
 
 use super::row_args::RowArgs;
 use crate::Failure;
 use crate::node_client::NodeArgs;
 
+/// 2000-01-01T00:00:00Z, the earliest time that nodes take by default.
+const YEAR_2000: Timestamp = Timestamp(946_684_800_000);
+
 /// Reads CSV, TSV, JSON lines or Parquet, plain or gzip, and streams the rows into a running node.
 ///
 /// Columns are recognised by usual names (user_id, product_id, rating, created_at, …), --map names others. A file
-/// is read twice: if a row is bad, nothing is sent. Importing a file again counts nothing twice.
+/// is read twice: if the first reading finds a bad row, nothing is sent. Importing a file again counts nothing twice.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Files, folders (Parquet, an export, MovieLens), or `-` for standard input.
@@ -27,11 +30,15 @@ pub struct Args {
     /// The same as FILE.
     #[arg(long, value_name = "FILE")]
     dataset: Option<PathBuf>,
-    /// Reads everything, sends nothing, and shows the mapping, the first rows, and what is wrong.
+    /// Reads everything, sends nothing, and shows the mapping, the first rows, and what is wrong; with --model, labels are
+    /// checked as that model takes them, if the node answers.
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
     pub rows: RowArgs,
+    /// Takes times before 2000 too, which the node must allow by `limits.earliest_time`.
+    #[arg(long)]
+    old_times: bool,
     /// The kind of feedback of every row, such as click.
     #[arg(long, value_name = "NAME")]
     feedback: Option<String>,
@@ -81,6 +88,7 @@ impl Args {
         if let Some(weight) = self.weight.filter(|weight| !(*weight > 0.0 && *weight <= 1e6)) {
             return Err(Failure::bad_input(format!("--weight: must be above 0 and at most 1e6, got {weight}")));
         }
+        rules.earliest = (!self.old_times).then_some(YEAR_2000.0);
         rules.weight = self.weight;
         rules.feedback = self.feedback.clone();
         rules.attributes = self.attributes.clone();

@@ -23,7 +23,7 @@ use celeris_import::{ImportError, Input, Origin, Rules, check, find};
 pub use args::Args;
 
 use self::bad_rows::BadRowsFile;
-use self::node::Node;
+use self::node::{Labels, Node};
 use self::progress::Progress;
 use self::sending::{Counts, Sending};
 use crate::Failure;
@@ -42,9 +42,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let started = Instant::now();
     let mut rules = args.rules()?;
     let inputs = find(&args.paths()?, args.id_prefix.as_deref())?;
+    let mut bad_rows = args.rows.skip_bad.as_deref().map(|file| BadRowsFile::new(file, &inputs)).transpose()?;
     let node = if args.dry_run { None } else { Some(Node::connect(&args.node, args.model()?)?) };
-    rules.loss = node.as_ref().and_then(|node| node.loss);
-    let mut bad_rows = args.rows.skip_bad.as_deref().map(BadRowsFile::create).transpose()?;
+    let labels = match &node {
+        Some(node) => Some(node.labels),
+        None => args.model().ok().and_then(|model| node::labels_if_known(&args.node, &model)),
+    };
+    if let Some(Labels { loss, range }) = labels {
+        (rules.loss, rules.label_range) = (loss, range);
+    }
     let progress = Progress::new();
     progress.clear_when_interrupted(args.dry_run);
     let checked = check_all(&inputs, &rules, args, &mut bad_rows, &progress);
@@ -52,14 +58,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         .map_err(|failure| if args.dry_run { failure } else { report::with_counts(failure, &Counts::default()) })?;
     let Some(node) = node else {
         progress.done();
-        return report::dry_run(args, &checked);
+        return report::dry_run(args, &checked, labels.is_some());
     };
-    let mut sending = Sending { node: &node, rules: &rules, bad_rows, progress: &progress, counts: Counts::default() };
-    let outcome = send_all(&mut sending, &inputs, checked);
-    let (counts, set_aside) = (sending.counts, sending.bad_rows.is_some());
+    let mut sending = Sending::new(&node, &rules, bad_rows, &progress);
+    let outcome = send_all(&mut sending, &inputs, checked).and_then(|()| sending.check_model());
+    let counts = sending.counts;
     progress.done();
     outcome.map_err(|failure| report::with_counts(failure, &counts))?;
-    report::last_line(&counts, started.elapsed(), args.rows.skip_bad.as_deref().filter(|_| set_aside));
+    report::last_line(&counts, started.elapsed(), args.rows.skip_bad.as_deref());
     report::next_steps(&node, counts.example_user.as_deref());
     Ok(())
 }

@@ -1,28 +1,69 @@
 //! The node, as an import uses it.
 
 use std::io::{BufRead, BufReader};
+use std::time::Duration;
 
-use celeris_model::{Loss, ModelName};
+use celeris_model::{LabelRange, Loss, ModelName};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::report;
 use crate::Failure;
-use crate::node_client::{NodeArgs, NodeClient};
+use crate::node_client::{NodeArgs, NodeClient, is_of_lines};
+
+/// How long a dry run waits for a node, which it does not need.
+const ANSWER_WAIT: Duration = Duration::from_secs(3);
 
 /// A node and the model that receives the rows.
 pub struct Node {
     pub client: NodeClient,
     pub model: ModelName,
+    pub labels: Labels,
+    /// The id of the model, which no other model has.
+    id: Option<u64>,
+}
+
+/// Which labels a model takes.
+#[derive(Clone, Copy)]
+pub struct Labels {
     /// The loss of the model; none if it is not known here.
     pub loss: Option<Loss>,
+    /// The only labels that it takes; none if it clips others.
+    pub range: Option<LabelRange>,
+}
+
+impl Labels {
+    fn of(model: &Value) -> Self {
+        let refuses = model["labels_outside"] == "refuse";
+        let range = LabelRange::deserialize(&model["label_range"]).ok().filter(|_| refuses);
+        Self { loss: Loss::deserialize(&model["loss"]).ok(), range }
+    }
+}
+
+/// The labels of a model, if a node answers within a few seconds and has it.
+pub fn labels_if_known(args: &NodeArgs, model: &ModelName) -> Option<Labels> {
+    let found = NodeClient::new(args).find_within(&format!("/v1/models/{model}"), ANSWER_WAIT)?;
+    Some(Labels::of(&found))
+}
+
+/// Whether the model that receives the rows is still the same.
+pub enum Still {
+    Same,
+    Deleted,
+    CreatedAgain,
 }
 
 /// The answer to one line.
 pub enum Answer {
-    Taken,
+    Taken {
+        /// Whether the node changed its label.
+        clipped: bool,
+    },
     /// It was taken by an earlier import.
     Duplicate,
     Refused(String),
+    /// The node could not take it now.
+    Unavailable(String),
 }
 
 impl Node {
@@ -39,7 +80,19 @@ impl Node {
                  plays, logistic for clicks of 0 and 1)"
             )));
         };
-        Ok(Self { client, model, loss: serde_json::from_value(found["loss"].clone()).ok() })
+        Ok(Self { client, model, labels: Labels::of(&found), id: found["id"].as_u64() })
+    }
+
+    /// Whether the model of this name is the one that was found first.
+    ///
+    /// # Errors
+    /// If no node answers, or it refuses.
+    pub fn still(&self) -> Result<Still, Failure> {
+        Ok(match self.client.find(&format!("/v1/models/{}", self.model))? {
+            None => Still::Deleted,
+            Some(found) if found["id"].as_u64() == self.id => Still::Same,
+            Some(_) => Still::CreatedAgain,
+        })
     }
 
     /// Sends lines to a resource of the model, and calls `on_answer` with the index of each line
@@ -52,13 +105,12 @@ impl Node {
         resource: &str,
         lines: &[u8],
         count: usize,
-        mut on_answer: impl FnMut(usize, Answer) -> Result<(), Failure>,
+        mut on_answer: impl FnMut(usize, Answer),
     ) -> Result<(), Failure> {
         let path = format!("/v1/models/{}/{resource}", self.model);
         let response = self.client.post_as(&path, "application/x-ndjson", lines)?;
         // Answers to lines say what is wrong with each, also if all were refused.
-        let of_lines = response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson");
-        if !of_lines {
+        if !is_of_lines(&response) {
             self.client.accepted(response)?;
             return Err(Failure::other(format!("{} did not answer by lines", self.client.url())));
         }
@@ -67,7 +119,7 @@ impl Node {
             let answer: Value = serde_json::from_str(&answer.map_err(Failure::other)?).map_err(Failure::other)?;
             // A summary follows the answers.
             if answered < count {
-                on_answer(answered, self.answer(&answer))?;
+                on_answer(answered, answer_of(&answer));
                 answered += 1;
             }
         }
@@ -80,23 +132,26 @@ impl Node {
         }
         Ok(())
     }
+}
 
-    fn answer(&self, answer: &Value) -> Answer {
-        match &answer["error"] {
-            Value::Null if answer["duplicate"] == true => Answer::Duplicate,
-            Value::Null => Answer::Taken,
-            error => {
-                let detail = error["detail"].as_str().unwrap_or("refused without a reason");
-                let remedy = match error["status"].as_u64() {
-                    Some(409) => {
-                        "; this row was imported before with other values: import with the same options as then, or delete \
-                         the old observations first"
-                    }
-                    Some(410) => "; its user was erased, or the observation deleted: leave the row out",
-                    _ => "",
-                };
-                Answer::Refused(format!("{detail}{remedy}"))
+fn answer_of(answer: &Value) -> Answer {
+    match &answer["error"] {
+        Value::Null if answer["duplicate"] == true => Answer::Duplicate,
+        Value::Null => Answer::Taken { clipped: answer["clipped"].is_number() },
+        error => {
+            let detail = error["detail"].as_str().unwrap_or("refused without a reason");
+            if error["status"] == 503 {
+                return Answer::Unavailable(detail.to_owned());
             }
+            let remedy = match error["status"].as_u64() {
+                Some(409) => {
+                    "; this row was imported before with other values: import with the same options as then, or delete \
+                     the old observations first"
+                }
+                Some(410) => "; its user was erased, or the observation deleted: leave the row out",
+                _ => "",
+            };
+            Answer::Refused(format!("{detail}{remedy}"))
         }
     }
 }

@@ -6,7 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use celeris_import::check::{Checked, CheckedItems, CheckedObservations};
-use celeris_import::{BadRow, Role, display};
+use celeris_import::display::{self, name};
+use celeris_import::mapping::listed;
+use celeris_import::source::unreadable;
+use celeris_import::{BadRow, Role};
 use celeris_model::{Loss, ModelName};
 
 use super::args::Args;
@@ -15,9 +18,6 @@ use super::sending::Counts;
 use crate::Failure;
 use crate::node_client::NodeClient;
 
-/// Columns named in a list, at most.
-const NAMED: usize = 12;
-
 /// One line on how a file is read.
 pub fn mapping_line(checked: &Checked) -> String {
     let mut line = format!("{} ({}):", checked.input.shown(), checked.kind);
@@ -25,7 +25,10 @@ pub fn mapping_line(checked: &Checked) -> String {
         let _ = write!(line, " {}", observations.mapping);
     }
     if let Some(items) = &checked.items {
-        let _ = write!(line, " items by {}", items.item_column);
+        let _ = write!(line, " items by {}", name(&items.item_column));
+    }
+    if let Some(columns) = unreadable(&checked.unreadable) {
+        let _ = write!(line, "; columns that cannot be read: {columns}");
     }
     line
 }
@@ -67,8 +70,11 @@ fn summary(counts: &Counts) -> String {
 /// The last line of an import.
 pub fn last_line(counts: &Counts, took: Duration, bad_rows: Option<&Path>) {
     let mut line = format!("{} in {:.1} s", summary(counts), took.as_secs_f64());
-    if let Some(file) = bad_rows.filter(|_| counts.skipped + counts.refused > 0) {
-        let _ = write!(line, "; the bad rows are in {}", file.display());
+    if let Some(file) = bad_rows {
+        let _ = write!(line, "; {}", set_aside(counts.skipped + counts.refused, file));
+    }
+    if counts.clipped > 0 {
+        let _ = write!(line, "; {} labels outside of the model's label_range were clipped to it", counts.clipped);
     }
     if counts.contradictions > 0 {
         let _ = write!(
@@ -81,6 +87,14 @@ pub fn last_line(counts: &Counts, took: Duration, bad_rows: Option<&Path>) {
         let _ = write!(line, "; {} observations have no time, and got the time of arrival", counts.untimed);
     }
     eprintln!("{line}");
+}
+
+/// Where the bad rows are.
+fn set_aside(bad: u64, file: &Path) -> String {
+    match bad {
+        0 => format!("no row was bad, so {} was not written", file.display()),
+        _ => format!("the bad rows are in {}", file.display()),
+    }
 }
 
 /// What to do after an import.
@@ -124,8 +138,8 @@ fn quoted_for_shell(word: String) -> String {
     if !word.is_empty() && word.chars().all(is_plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
-/// Shows what an import of these files would do.
-pub fn dry_run(args: &Args, checked: &[Checked]) -> Result<(), Failure> {
+/// Shows what an import of these files would do; with whether the model was known.
+pub fn dry_run(args: &Args, checked: &[Checked], is_model_known: bool) -> Result<(), Failure> {
     let mut text = String::new();
     for file in checked {
         let _ = writeln!(text, "{}: {}", file.input.shown(), file.kind);
@@ -135,12 +149,22 @@ pub fn dry_run(args: &Args, checked: &[Checked]) -> Result<(), Failure> {
         if let Some(items) = &file.items {
             of_items(&mut text, file, items);
         }
+        if let Some(columns) = unreadable(&file.unreadable) {
+            let _ = writeln!(text, "  columns that cannot be read: {columns}");
+        }
         if let Some(bad) = &file.first_bad {
             let _ = writeln!(text, "  {} bad rows, the first: {bad}", file.bad);
         }
     }
     let bad: u64 = checked.iter().map(|file| file.bad).sum();
     let is_taken = bad == 0 || args.rows.skip_bad.is_some();
+    if let Some(out) = &args.rows.skip_bad {
+        let _ = writeln!(text, "{}", set_aside(bad, out));
+    }
+    if let Ok(model) = args.model() {
+        let (url, is_known) = (&args.node.url, if is_model_known { "were" } else { "could not be" });
+        let _ = writeln!(text, "labels {is_known} checked with the loss and label_range of model {model} at {url}");
+    }
     text.push_str("nothing was sent: this was a dry run\n");
     text.extend(checked.iter().find_map(|file| after_dry_run(args, file)).filter(|_| is_taken));
     std::io::stdout().write_all(text.as_bytes()).map_err(Failure::other)?;
@@ -162,7 +186,7 @@ fn of_observations(text: &mut String, file: &Checked, found: &CheckedObservation
             (true, _) => " (guessed)",
             (false, _) => "",
         };
-        let _ = writeln!(text, "  {:<8} {}{why}", role.name(), mapped.name);
+        let _ = writeln!(text, "  {:<8} {}{why}", role.name(), name(&mapped.name));
     }
     if found.mapping.get(Role::Label).is_none() {
         let _ = writeln!(text, "  label    the same for all: it happened (suits \"loss\": \"implicit\")");
@@ -170,8 +194,7 @@ fn of_observations(text: &mut String, file: &Checked, found: &CheckedObservation
     let unused = (0..found.columns.len()).filter(|index| !found.mapping.uses(*index));
     let unused: Vec<&str> = unused.map(|index| found.columns[index].as_str()).collect();
     if !unused.is_empty() {
-        let more = if unused.len() > NAMED { format!(" and {} more", unused.len() - NAMED) } else { String::new() };
-        let _ = writeln!(text, "  unused   {}{more}", unused[..unused.len().min(NAMED)].join(", "));
+        let _ = writeln!(text, "  unused   {}", listed(&unused));
     }
     let _ = writeln!(text, "  first rows as they would be taken:");
     for (place, taken) in &found.first {
@@ -197,7 +220,7 @@ fn of_observations(text: &mut String, file: &Checked, found: &CheckedObservation
 }
 
 fn of_items(text: &mut String, file: &Checked, found: &CheckedItems) {
-    let _ = writeln!(text, "  items by {}", found.item_column);
+    let _ = writeln!(text, "  items by {}", name(&found.item_column));
     for row in &found.first {
         let _ = writeln!(text, "    {}: {}", row.item, serde_json::Value::from(row.attributes.clone()));
     }

@@ -26,7 +26,7 @@ pub struct RowArgs {
     /// The column of labels: ratings or counts.
     #[arg(long, value_name = "COLUMN")]
     label_from: Option<String>,
-    /// The names of the columns, for a file whose first line is data.
+    /// The names of the columns, for a file whose first line is data; of JSON lines, fields that the first lines do not have.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     columns: Option<Vec<String>>,
     /// What separates the columns: one character, `tab` or `::`; guessed by default.
@@ -35,7 +35,7 @@ pub struct RowArgs {
     /// The unit of times that are numbers: s, ms, us or ns; by default recognised by their magnitude.
     #[arg(long, value_name = "UNIT", value_parser = parse_unit)]
     time_unit: Option<TimeUnit>,
-    /// Writes bad rows to this CSV file (file, line, reason, row) and goes on without them.
+    /// Writes bad rows, if there are any, to this CSV file (file, line, reason, row) and goes on without them.
     #[arg(long, value_name = "FILE")]
     pub skip_bad: Option<PathBuf>,
 }

@@ -1,5 +1,7 @@
 //! Sends the rows of checked files in batches.
 
+use std::thread;
+
 use celeris_datasets::ItemInfo;
 use celeris_import::check::{CheckedItems, CheckedObservations};
 use celeris_import::error::{Fault, Place, PlaceUnit};
@@ -8,10 +10,11 @@ use celeris_import::{BadRow, Input, ItemRows, Observations, Rules};
 use serde_json::json;
 
 use super::bad_rows::BadRowsFile;
-use super::node::{Answer, Node};
+use super::node::{Answer, Node, Still};
 use super::progress::Progress;
 use super::report;
 use crate::Failure;
+use crate::node_client::{RETRY_AFTER, TRIES};
 
 /// Lines of a request: many enough to amortise it, few enough that a node sends all answers without
 /// waiting for a reader.
@@ -30,6 +33,8 @@ pub struct Counts {
     pub skipped: u64,
     /// Sent, and refused by the node.
     pub refused: u64,
+    /// Taken with a label of the model's range in place of their own.
+    pub clipped: u64,
     /// Items whose attributes were sent.
     pub described: u64,
     /// Rows that describe their item differently from an earlier one.
@@ -42,11 +47,15 @@ pub struct Counts {
 
 /// Sends rows, and keeps count.
 pub struct Sending<'a> {
-    pub node: &'a Node,
-    pub rules: &'a Rules,
-    pub bad_rows: Option<BadRowsFile>,
-    pub progress: &'a Progress,
+    node: &'a Node,
+    rules: &'a Rules,
+    bad_rows: Option<BadRowsFile>,
+    progress: &'a Progress,
     pub counts: Counts,
+    /// Rows that certainly went to the model that the import began with.
+    confirmed: usize,
+    /// Rows sent since the model was last seen to be the same.
+    unconfirmed: usize,
 }
 
 /// Lines that were read and not sent yet.
@@ -76,7 +85,20 @@ enum Resource {
     Observations,
 }
 
-impl Sending<'_> {
+impl Resource {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Items => "items",
+            Self::Observations => "observations",
+        }
+    }
+}
+
+impl<'a> Sending<'a> {
+    pub fn new(node: &'a Node, rules: &'a Rules, bad_rows: Option<BadRowsFile>, progress: &'a Progress) -> Self {
+        Self { node, rules, bad_rows, progress, counts: Counts::default(), confirmed: 0, unconfirmed: 0 }
+    }
+
     /// Sends the titles and genres beside a ratings file of MovieLens.
     pub fn titles(&mut self, input: &Input, titles: &[ItemInfo]) -> Result<(), Failure> {
         for chunk in titles.chunks(BATCH_LINES) {
@@ -171,39 +193,69 @@ impl Sending<'_> {
     }
 
     /// Sends a batch, and empties it. All of its answers are read, also after a refusal, so that
-    /// the counts are true.
+    /// the counts are true. Lines that the node could not take now are sent again.
     fn send(&mut self, batch: &mut Batch, resource: Resource) -> Result<(), Failure> {
         if batch.places.is_empty() {
             return Ok(());
         }
+        self.check_model()?;
         let Batch { lines, places } = std::mem::take(batch);
-        let (counts, bad_rows) = (&mut self.counts, &mut self.bad_rows);
+        self.unconfirmed = places.len();
+        let lines: Vec<&[u8]> = lines.split_inclusive(|byte| *byte == b'\n').collect();
         let mut first_refused: Option<BadRow> = None;
-        let name = match resource {
-            Resource::Items => "items",
-            Resource::Observations => "observations",
-        };
-        self.node.post_lines(name, &lines, places.len(), |index, answer| {
-            match (answer, resource) {
-                (Answer::Taken | Answer::Duplicate, Resource::Items) => counts.described += 1,
-                (Answer::Taken, Resource::Observations) => counts.taken += 1,
-                (Answer::Duplicate, Resource::Observations) => counts.duplicates += 1,
-                (Answer::Refused(reason), _) => {
-                    counts.refused += 1;
-                    let (place, raw) = places[index].clone();
-                    let row = BadRow { place, reason: format!("the node refused the row: {reason}"), raw };
-                    if let Some(file) = bad_rows {
-                        file.write(&row)?;
-                    }
-                    first_refused.get_or_insert(row);
+        let mut open: Vec<usize> = (0..places.len()).collect();
+        for tries_left in (0..TRIES).rev() {
+            let body: Vec<u8> = open.iter().flat_map(|line| lines[*line]).copied().collect();
+            let (sent, mut refused) = (std::mem::take(&mut open), Vec::new());
+            let counts = &mut self.counts;
+            self.node.post_lines(resource.name(), &body, sent.len(), |index, answer| match (answer, resource) {
+                (Answer::Taken { .. } | Answer::Duplicate, Resource::Items) => counts.described += 1,
+                (Answer::Taken { clipped }, Resource::Observations) => {
+                    counts.taken += 1;
+                    counts.clipped += u64::from(clipped);
                 }
+                (Answer::Duplicate, Resource::Observations) => counts.duplicates += 1,
+                (Answer::Unavailable(_), _) if tries_left > 0 => open.push(sent[index]),
+                (Answer::Refused(reason) | Answer::Unavailable(reason), _) => refused.push((sent[index], reason)),
+            })?;
+            for (line, reason) in refused {
+                self.counts.refused += 1;
+                let (place, raw) = places[line].clone();
+                let row = BadRow { place, reason: format!("the node refused the row: {reason}"), raw };
+                if let Some(file) = &mut self.bad_rows {
+                    file.write(&row)?;
+                }
+                first_refused.get_or_insert(row);
             }
-            Ok(())
-        })?;
-        self.progress.taken(counts.taken + counts.duplicates);
+            if open.is_empty() {
+                break;
+            }
+            thread::sleep(RETRY_AFTER);
+        }
+        self.progress.taken(self.counts.taken + self.counts.duplicates);
         match first_refused {
-            Some(row) if bad_rows.is_none() => Err(report::first_bad(&row, 1)),
+            Some(row) if self.bad_rows.is_none() => Err(report::first_bad(&row, 1)),
             _ => Ok(()),
         }
+    }
+
+    /// Checks that the model which received the last batch is the one that the import began with.
+    ///
+    /// # Errors
+    /// With how many rows went where, if it was deleted.
+    pub fn check_model(&mut self) -> Result<(), Failure> {
+        let (what, where_to) = match self.node.still()? {
+            Still::Same => {
+                self.confirmed += std::mem::take(&mut self.unconfirmed);
+                return Ok(());
+            }
+            Still::Deleted => ("was deleted", "may be lost with it"),
+            Still::CreatedAgain => ("was deleted and created again", "went to it or to the new one"),
+        };
+        let (model, confirmed, last) = (&self.node.model, self.confirmed, self.unconfirmed);
+        Err(Failure::bad_input(format!(
+            "the model {model} {what} during the import: {confirmed} rows went to the former model, the {last} rows after \
+             them {where_to}, and no more were sent"
+        )))
     }
 }

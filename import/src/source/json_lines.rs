@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Map, Value};
 
-use super::Rows;
 use super::text::{ROW_BYTES_MAX, Text};
+use super::{Reading, Rows};
 use crate::cell::Cell;
 use crate::error::{BadRow, Fault, ImportError, Place, PlaceUnit};
 use crate::ids;
@@ -27,7 +27,7 @@ pub(super) struct JsonLines {
 }
 
 impl JsonLines {
-    pub(super) fn open(file: String, text: Text) -> Result<Self, ImportError> {
+    pub(super) fn open(file: String, text: Text, reading: &Reading) -> Result<Self, ImportError> {
         let mut columns: Vec<String> = Vec::new();
         for line in text.first_lines().take(LINES) {
             for (name, _) in object(line).unwrap_or_default() {
@@ -42,6 +42,11 @@ impl JsonLines {
                 "begins like JSON, but none of its first lines is a JSON object; import reads one object a line, which \
                  `jq -c .` writes",
             ));
+        }
+        for name in reading.columns.iter().flatten() {
+            if !columns.contains(name) {
+                columns.push(name.clone());
+            }
         }
         let bytes_read = text.bytes_read.clone();
         let reader = BufReader::new(text.into_reader());
@@ -78,6 +83,14 @@ impl Rows for JsonLines {
 
     fn columns(&self) -> &[String] {
         &self.columns
+    }
+
+    fn columns_note(&self) -> &'static str {
+        " (the fields of the first lines; --columns names others)"
+    }
+
+    fn late_fields(&self) -> Vec<&str> {
+        self.row.keys().filter(|name| !self.columns.contains(name)).map(String::as_str).collect()
     }
 
     fn advance(&mut self) -> Result<bool, Fault> {

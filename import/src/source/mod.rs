@@ -6,12 +6,16 @@ mod json_lines;
 mod parquet;
 mod text;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use crate::cell::{Cell, DecimalComma};
+use crate::display::name;
 use crate::error::{Fault, ImportError, PlaceUnit};
 use crate::ids;
 use crate::input::{Input, Origin};
+use crate::mapping::listed;
 
 pub use delimiter::Delimiter;
 
@@ -20,7 +24,7 @@ pub use delimiter::Delimiter;
 pub struct Reading {
     /// The delimiter; guessed if missing.
     pub delimiter: Option<Delimiter>,
-    /// Names of the columns of a file without a header.
+    /// Names of the columns of a file without a header, or of further fields of JSON lines.
     pub columns: Option<Vec<String>>,
 }
 
@@ -31,6 +35,21 @@ pub trait Rows {
 
     /// The names of the columns.
     fn columns(&self) -> &[String];
+
+    /// The names and types of the columns that the file has and that cannot be read.
+    fn unreadable(&self) -> &[(String, String)] {
+        &[]
+    }
+
+    /// Why a column may be missing from the names; empty if it cannot.
+    fn columns_note(&self) -> &'static str {
+        ""
+    }
+
+    /// The fields of the current row that are no columns.
+    fn late_fields(&self) -> Vec<&str> {
+        Vec::new()
+    }
 
     /// Reads the next row; returns false at the end.
     ///
@@ -73,15 +92,13 @@ pub trait Rows {
 /// [`ImportError::Io`] or [`ImportError::File`].
 pub fn open(input: &Input, reading: &Reading) -> Result<Box<dyn Rows>, ImportError> {
     let file = input.shown();
-    if let Origin::File(path) = &input.origin
-        && is_parquet(path).map_err(ImportError::io(&file))?
-    {
+    if let Some(path) = parquet_path(input)? {
         return Ok(Box::new(parquet::Parquet::open(path)?));
     }
     let text = text::Text::open(input)?;
     match text.first_byte() {
         None => Err(ImportError::file(&file, "holds no rows")),
-        Some(b'{') => Ok(Box::new(json_lines::JsonLines::open(file, text)?)),
+        Some(b'{') => Ok(Box::new(json_lines::JsonLines::open(file, text, reading)?)),
         Some(b'[') => Err(ImportError::file(
             &file,
             "begins with a JSON array; import reads one JSON object a line, which `jq -c '.[]'` makes of an array",
@@ -90,10 +107,30 @@ pub fn open(input: &Input, reading: &Reading) -> Result<Box<dyn Rows>, ImportErr
     }
 }
 
-fn is_parquet(path: &Path) -> std::io::Result<bool> {
-    use std::io::Read;
-    let mut first = [0; 4];
-    Ok(std::fs::File::open(path)?.read(&mut first)? == 4 && first == text::PARQUET_MAGIC)
+/// What to add to a message that lists the columns: why one may not be there.
+pub(crate) fn not_listed(rows: &dyn Rows) -> String {
+    let unreadable = unreadable(rows.unreadable());
+    let unreadable = unreadable.map(|columns| format!("; columns that cannot be read: {columns}")).unwrap_or_default();
+    format!("{}{unreadable}", rows.columns_note())
+}
+
+/// Columns that cannot be read, with their types; `None` if there are none.
+#[must_use]
+pub fn unreadable(columns: &[(String, String)]) -> Option<String> {
+    let shown: Vec<String> = columns.iter().map(|(column, kind)| format!("{} ({kind})", name(column))).collect();
+    (!shown.is_empty()).then(|| listed(&shown))
+}
+
+/// The path of a Parquet file. A pipe is not opened, since what is read of it is gone.
+fn parquet_path(input: &Input) -> Result<Option<&Path>, ImportError> {
+    let Origin::File(path) = &input.origin else { return Ok(None) };
+    if input.is_stream() {
+        return Ok(None);
+    }
+    let mut first = Vec::new();
+    let file = File::open(path).map_err(ImportError::io(&input.shown()))?;
+    file.take(text::PARQUET_MAGIC.len() as u64).read_to_end(&mut first).map_err(ImportError::io(&input.shown()))?;
+    Ok((first == text::PARQUET_MAGIC).then_some(path))
 }
 
 /// The first line of a text file; empty for other files.
@@ -101,9 +138,7 @@ fn is_parquet(path: &Path) -> std::io::Result<bool> {
 /// # Errors
 /// As [`open`], for text.
 pub fn first_line(input: &Input) -> Result<String, ImportError> {
-    if let Origin::File(path) = &input.origin
-        && is_parquet(path).map_err(ImportError::io(&input.shown()))?
-    {
+    if parquet_path(input)?.is_some() {
         return Ok(String::new());
     }
     let text = text::Text::open(input)?;

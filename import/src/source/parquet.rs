@@ -30,6 +30,10 @@ impl Rows for Parquet {
         self.table.columns()
     }
 
+    fn unreadable(&self) -> &[(String, String)] {
+        self.table.unreadable()
+    }
+
     fn advance(&mut self) -> Result<bool, Fault> {
         Ok(self.table.advance()?)
     }

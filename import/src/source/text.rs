@@ -56,7 +56,7 @@ impl Text {
         if magic.starts_with(&PARQUET_MAGIC) {
             return Err(ImportError::file(
                 &file,
-                "is Parquet, which cannot be read from standard input; save it to a file, and name that",
+                "is Parquet, which cannot be read from a pipe or standard input; write it to a file first, and name that",
             ));
         }
         let whole = Cursor::new(magic).chain(plain);

@@ -7,7 +7,7 @@ use flate2::write::GzEncoder;
 
 use crate::{Folder, items, rules, taken, taken_of};
 use celeris_import::source::Delimiter;
-use celeris_import::{Rules, Taken, TimeUnit};
+use celeris_import::{Rules, Taken, TimeUnit, find};
 
 /// User, item, label and time of observations.
 fn values(taken: &[Taken]) -> Vec<(&str, &str, f32, Option<i64>)> {
@@ -67,6 +67,20 @@ fn gzip_is_recognised_and_has_the_ids_of_the_plain_file() {
     let plain = taken(&folder.input("r.csv").unwrap(), &rules(&[]));
     assert_eq!(values(&plain), EXPECTED);
     assert_eq!(taken(&folder.input("z/r.csv.gz").unwrap(), &rules(&[])), plain);
+}
+
+#[test]
+fn a_file_and_its_compressed_form_are_not_taken_together() {
+    let text = b"user,item,label\nu,i,1\n".as_slice();
+    let folder = Folder::of(&[("same.csv", text), ("same.csv.gz", text)]);
+    let both = find(&[folder.path("same.csv"), folder.path("same.csv.gz")], None).unwrap_err().to_string();
+    assert!(both.contains("have one name") && both.contains("--id-prefix"), "{both}");
+}
+
+#[test]
+fn a_negative_zero_is_a_zero() {
+    let label = taken_of(b"user,item,label\nu,i,-0.0\n", &rules(&[]))[0].label;
+    assert_eq!(label.to_string(), "0");
 }
 
 #[test]

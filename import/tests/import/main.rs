@@ -3,6 +3,7 @@
 
 mod kinds;
 mod mistakes;
+mod pipes;
 mod reading;
 
 use std::fs;

@@ -1,8 +1,8 @@
 //! The mistakes that people make with their files, each with a message that names cause and remedy.
 
-use crate::{Folder, checked, rules};
-use celeris_import::{Rules, TimeUnit, find};
-use celeris_model::Loss;
+use crate::{Folder, checked, rules, taken_of};
+use celeris_import::{Reading, Rules, TimeUnit, find};
+use celeris_model::{LabelRange, Loss};
 
 /// What goes wrong with a file: the error of the file, or of its first bad row.
 fn message(bytes: &[u8], rules: &Rules) -> String {
@@ -134,6 +134,52 @@ fn labels_that_the_loss_does_not_take_are_found_before_anything_is_sent() {
         &["shop.csv:2: column qty: -1 is below 0", "implicit", "squared"],
     );
     assert_message(text, &Rules { loss: Some(Loss::Squared), ..rules(&[]) }, &["nothing is wrong"]);
+    let in_range = Rules { label_range: Some(LabelRange::new(1.0, 3.5).unwrap()), ..rules(&[]) };
+    assert_message(
+        text,
+        &in_range,
+        &["shop.csv:3: column rating: 4 is not from 1 to 3.5, the model's label_range", "\"labels_outside\": \"clip\""],
+    );
+}
+
+#[test]
+fn old_times_are_refused_unless_the_caller_takes_them() {
+    let text = "user,item,label,ts\n1,2,3,2000-01-01\n1,2,3,1999-12-31\n";
+    let from_2000 = Rules { earliest: Some(946_684_800_000), ..rules(&[]) };
+    let words = ["shop.csv:3: column ts", "before 2000-01-01T00:00:00Z", "--old-times", "limits.earliest_time"];
+    assert_message(text, &from_2000, &words);
+    assert_message(text, &rules(&[]), &["nothing is wrong"]);
+}
+
+#[test]
+fn a_time_beyond_the_calendar_is_named_in_words() {
+    let text = "user,item,label,ts\n1,2,3,253402214400000\n";
+    let words = ["\"253402214400000\" in milliseconds is a time after the year 9999, in the future"];
+    let milliseconds = Rules { time_unit: Some(TimeUnit::Milliseconds), latest: 4_000_000_000_000, ..rules(&[]) };
+    assert_message(text, &milliseconds, &words);
+}
+
+#[test]
+fn many_columns_are_counted_and_control_characters_escaped() {
+    let header: Vec<String> = (0..100_000).map(|column| format!("c{column}")).collect();
+    let problem = message(format!("{}\n", header.join(",")).as_bytes(), &rules(&[]));
+    assert!(problem.contains("c0, c1,") && problem.contains("c11 and 99988 more"), "{problem}");
+    assert!(problem.len() < 1000, "{} bytes", problem.len());
+    assert_message("a\u{1b}[2J,b\n1,2\n", &rules(&[]), &["among \"a\\u{1b}[2J\", b;"]);
+    assert_message("user,item,rating\u{7}\n1,2,x\n", &rules(&[]), &["column \"rating\\u{7}\": \"x\""]);
+}
+
+#[test]
+fn a_field_that_begins_late_in_json_lines_is_named_with_its_line() {
+    let line = |fields: &str| format!("{{\"user\": 1, \"item\": 2, \"label\": 3{fields}}}\n");
+    let late = format!("{}{}", line("").repeat(1000), line(", \"other\": 1, \"timestamp\": \"2020-01-01\""));
+    assert_message(&late, &rules(&[]), &["shop.csv:1001: the field timestamp", "--columns timestamp", "--map time="]);
+    assert_message(&late, &rules(&["time=timestamp"]), &["no column \"timestamp\"", "--columns names others"]);
+    assert_message(&late, &rules(&["time="]), &["nothing is wrong"]);
+    let columns = Some(vec!["timestamp".to_owned()]);
+    let named = Rules { reading: Reading { columns, ..Reading::default() }, ..rules(&[]) };
+    let times = taken_of(late.as_bytes(), &named).iter().filter(|taken| taken.timestamp.is_some()).count();
+    assert_eq!(times, 1);
 }
 
 #[test]

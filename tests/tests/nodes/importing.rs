@@ -2,10 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::{JoinHandle, spawn};
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{
+    ArrayRef, BinaryArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
 use celeris_tests::binary::{self, Finished};
 use celeris_tests::fixtures::create_model;
 use celeris_tests::{Client, ModelClient, Node, eventually};
@@ -252,6 +257,189 @@ fn items_are_described_by_a_file_of_items_or_by_the_rows_of_feedback() {
     assert_contains(&message, &["user_age", "users have no attributes"]);
 }
 
+fn write_parquet(folder: &Path, name: &str, columns: Vec<(&str, ArrayRef)>) -> String {
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let path = write(folder, name, "");
+    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    path
+}
+
+fn texts(entries: &[&str]) -> ArrayRef {
+    Arc::new(StringArray::from(entries.to_vec()))
+}
+
+#[test]
+fn equal_rows_of_two_parts_both_count() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["stream=films/a.parquet", "stream=films/b.parquet"] {
+        let columns = vec![("user", texts(&["u"])), ("item", texts(&["i"])), ("label", texts(&["3"]))];
+        write_parquet(dir.path(), name, columns);
+    }
+    let node = Node::serve(&dir.path().join("data"));
+    let films = create_model(&node.client(), "films", 1);
+    let folder = dir.path().join("stream=films");
+    let folder = folder.to_str().unwrap();
+    assert_contains(&imported(&films, &[folder]), &["2 observations taken, 0 were there already"]);
+    assert_contains(&imported(&films, &[folder]), &["0 observations taken, 2 were there already"]);
+}
+
+#[test]
+fn parquet_columns_that_cannot_be_read_are_named_with_their_types() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = |entry: &'static [u8]| Arc::new(BinaryArray::from(vec![entry])) as ArrayRef;
+    let columns = vec![("user", texts(&["u"])), ("item", bytes(b"i")), ("label", texts(&["3"]))];
+    let path = write_parquet(dir.path(), "r.parquet", columns);
+    let done = binary::run(["import", &path, "--dry-run"]);
+    assert_contains(
+        &done.stderr,
+        &["no column for the item", "cannot be read: item (binary, not marked as UTF-8 text)"],
+    );
+    let columns =
+        vec![("user", texts(&["u"])), ("item", texts(&["i"])), ("label", texts(&["3"])), ("time", bytes(b"now"))];
+    let path = write_parquet(dir.path(), "r.parquet", columns);
+    let done = binary::run(["import", &path, "--dry-run"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_contains(&done.stdout, &["columns that cannot be read: time (binary"]);
+    let done = binary::run(["import", &path, "--dry-run", "--map", "time=time"]);
+    assert_contains(&done.stderr, &["no column \"time\"", "cannot be read: time (binary"]);
+}
+
+#[test]
+fn the_file_of_bad_rows_is_no_input_and_is_written_for_bad_rows_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "user,item,label\nu1,i1,5\nu2,i2,4\n";
+    let shop = write(dir.path(), "shop.csv", text);
+    let link = dir.path().join("link.csv");
+    std::os::unix::fs::symlink(&shop, &link).unwrap();
+    for out in [shop.as_str(), link.to_str().unwrap()] {
+        for command in [["import", &shop, "--dry-run"], ["evaluate", "--dataset", &shop]] {
+            let done = binary::run(command.iter().chain(&["--skip-bad", out]));
+            assert_eq!(done.code, Some(2), "{done:?}");
+            assert_contains(&done.stderr, &["--skip-bad", "is the input", "name another file"]);
+        }
+        assert_eq!(fs::read_to_string(&shop).unwrap(), text);
+    }
+    let earlier = write(dir.path(), "bad.csv", "of an earlier run");
+    let done = binary::run(["import", &shop, "--dry-run", "--skip-bad", &earlier]);
+    assert_contains(&done.stdout, &["no row was bad, so", "bad.csv was not written"]);
+    assert_eq!(fs::read_to_string(&earlier).unwrap(), "of an earlier run");
+    write(dir.path(), "shop.csv", "user,item,label\nu1,i1,5\nu2,i2,x\n");
+    binary::run(["import", &shop, "--dry-run", "--skip-bad", &earlier]);
+    assert_contains(&fs::read_to_string(&earlier).unwrap(), &["file,line,reason,row\n", "u2,i2,x"]);
+}
+
+#[test]
+fn labels_outside_of_the_range_and_old_times_send_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(&dir.path().join("data"));
+    let client = node.client();
+    let stars = json!({"name": "stars", "dim": 4, "label_range": [1, 5]});
+    client.post("/v1/models", &stars).expect(201);
+    let stars = client.model("stars");
+    let rows: String = (0..3000).map(|row| format!("u{row},i{row},3,2020-01-01\n")).collect();
+    let wide = write(dir.path(), "wide.csv", format!("user,item,label,time\n{rows}u,i,500,2020-01-01\n"));
+    let old = write(dir.path(), "old.csv", format!("user,item,label,time\n{rows}u,i,3,1999-12-31\n"));
+    assert_contains(
+        &refused(&stars, &[&wide]),
+        &["wide.csv:3002: column label: 500 is not from 1 to 5", "nothing was taken"],
+    );
+    let dry = import(&stars, &[&wide, "--dry-run"]);
+    assert_contains(&dry.stdout, &["3000 rows can be taken, 1 are bad", "labels were checked"]);
+    assert_contains(&refused(&stars, &[&old]), &["old.csv:3002: column time", "--old-times", "nothing was taken"]);
+    assert_eq!(observations(&stars), 0);
+    let by_node = refused(&stars, &[&old, "--old-times"]);
+    assert_contains(&by_node, &["old.csv:3002: the node refused the row", "before that, 3000 observations taken"]);
+
+    let clips = json!({"name": "clips", "dim": 4, "label_range": [1, 5], "labels_outside": "clip"});
+    client.post("/v1/models", &clips).expect(201);
+    let counts = imported(&client.model("clips"), &[&wide]);
+    assert_contains(&counts, &["3001 observations taken", "1 labels outside of the model's label_range were clipped"]);
+    let nobody = ["import", &wide, "--dry-run", "--model", "clips", "--url", "http://127.0.0.1:9"];
+    assert_contains(&binary::run(nobody).stdout, &["3001 rows can be taken", "labels could not be checked"]);
+}
+
+#[test]
+fn a_model_created_again_under_its_name_receives_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(&dir.path().join("data"));
+    let films = create_model(&node.client(), "films", 1);
+    let pipe = dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // The first batch of 2000 rows is sent once 256 KiB were read; the second one waits for the rows written later.
+    let filler = "x".repeat(130);
+    let rows = |from: usize| -> String { (from..from + 2500).map(|row| format!("u{row},i,3,{filler}\n")).collect() };
+    let message = std::thread::scope(|scope| {
+        let import = scope.spawn(|| refused(&films, &[pipe.to_str().unwrap()]));
+        let mut input = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+        write!(input, "user,item,label,note\n{}", rows(0)).unwrap();
+        eventually("the first batch", || (observations(&films) >= 2000).then_some(()));
+        assert_eq!(films.delete("").status, 204);
+        let again = json!({"name": "films", "dim": 6, "stream": "others"});
+        node.client().post("/v1/models", &again).expect(201);
+        // The import may have ended already.
+        let _ = input.write_all(rows(2500).as_bytes());
+        drop(input);
+        import.join().unwrap()
+    });
+    assert_contains(&message, &["the model films was deleted and created again during the import", "rows went to"]);
+    assert_contains(&message, &["0 rows went to the former model, the 2000 rows after them", "no more were sent"]);
+    assert_eq!(observations(&films), 0);
+}
+
+/// A node that cannot take the first request, nor the second line of the second one.
+fn busy_node() -> (String, JoinHandle<Vec<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let ndjson = "content-type: application/x-ndjson";
+    let unavailable = "{\"line\": 2, \"error\": {\"status\": 503, \"detail\": \"busy\"}}\n";
+    let answers = [
+        ("503 Service Unavailable", "retry-after: 0", "{}".to_owned()),
+        ("200 OK", ndjson, format!("{{}}\n{unavailable}{{}}\n{{\"summary\": {{}}}}\n")),
+        ("200 OK", ndjson, "{}\n{\"summary\": {}}\n".to_owned()),
+    ];
+    let serving = spawn(move || {
+        let (mut answers, mut lines) = (answers.into_iter(), Vec::new());
+        // The model is asked for first, before every batch, and at the end.
+        for _ in 0..6 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let head: Vec<String> =
+                reader.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+            let (status, header, body) = if head[0].starts_with("GET") {
+                ("200 OK", "content-type: application/json", json!({"id": 1, "loss": "squared"}).to_string())
+            } else {
+                let length =
+                    head.iter().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+                let mut sent = vec![0; length.unwrap()];
+                reader.read_exact(&mut sent).unwrap();
+                lines.push(sent.split(|byte| *byte == b'\n').count() - 1);
+                answers.next().unwrap()
+            };
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 {status}\r\n{header}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            )
+            .unwrap();
+        }
+        lines
+    });
+    (url, serving)
+}
+
+#[test]
+fn what_a_busy_node_cannot_take_is_sent_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "r.csv", "user,item,label\na,1,5\nb,2,3\nc,3,4\n");
+    let (url, serving) = busy_node();
+    let done = binary::run(["import", &file, "--model", "films", "--url", &url]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_contains(&done.stderr, &["3 observations taken, 0 were there already, 0 skipped, 0 refused"]);
+    assert_eq!(serving.join().unwrap(), [3, 3, 1], "lines of each request");
+}
+
 #[test]
 fn parquet_of_other_programs_is_taken() {
     let dir = tempfile::tempdir().unwrap();
@@ -261,14 +449,10 @@ fn parquet_of_other_programs_is_taken() {
         ("stars", Arc::new(Float64Array::from(vec![Some(4.5), None]))),
         ("created_at", Arc::new(TimestampMicrosecondArray::from(vec![1_700_000_000_000_000; 2]))),
     ];
-    let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let path = dir.path().join("r.parquet");
-    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    let path = write_parquet(dir.path(), "r.parquet", columns);
     let node = Node::serve(&dir.path().join("data"));
     let films = create_model(&node.client(), "films", 1);
-    let path = path.to_str().unwrap();
+    let path = path.as_str();
     assert_contains(&refused(&films, &[path]), &["r.parquet: row 2: column stars: is empty"]);
     let set_aside = dir.path().join("bad.csv");
     let counts = imported(&films, &[path, "--skip-bad", set_aside.to_str().unwrap()]);
