@@ -19,6 +19,7 @@ use celeris_datasets::movielens::read_beside;
 use celeris_import::check::Checked;
 use celeris_import::items::Content;
 use celeris_import::{ImportError, Input, Origin, Rules, check, find};
+use celeris_model::Loss;
 
 pub use args::Args;
 
@@ -43,7 +44,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut rules = args.rules()?;
     let inputs = find(&args.paths()?, args.id_prefix.as_deref())?;
     let mut bad_rows = args.rows.skip_bad.as_deref().map(|file| BadRowsFile::new(file, &inputs)).transpose()?;
-    let node = if args.dry_run { None } else { Some(Node::connect(&args.node, args.model()?)?) };
+    let node = if args.dry_run {
+        None
+    } else {
+        Some(Node::connect(&args.node, args.model()?, || suitable_loss(&inputs, &rules))?)
+    };
     let labels = match &node {
         Some(node) => Some(node.labels),
         None => args.model().ok().and_then(|model| node::labels_if_known(&args.node, &model)),
@@ -70,6 +75,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The loss of a model for these files.
+fn suitable_loss(inputs: &[Input], rules: &Rules) -> Loss {
+    let first = inputs.iter().find(|input| !input.is_stream());
+    let checked = first.and_then(|input| check(input, rules, &mut |_| Ok(()), &mut |_, _| {}).ok());
+    checked.and_then(|checked| checked.observations).map_or(Loss::Squared, |found| found.suitable_loss())
+}
+
 /// Reads all files that can be read twice, before anything is sent. In a dry run, also the others.
 fn check_all(
     inputs: &[Input],
@@ -90,6 +102,9 @@ fn check_all(
         let found = found.inspect_err(|_| progress.done())?;
         if !args.dry_run {
             progress.say(&report::mapping_line(&found));
+            if let Some(note) = report::unsuitable(&found, rules.loss) {
+                progress.say(&note);
+            }
             if let Some(bad) = found.first_bad.as_ref().filter(|_| bad_rows.is_none()) {
                 progress.done();
                 return Err(report::first_bad(bad, found.bad));

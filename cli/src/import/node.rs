@@ -67,14 +67,14 @@ pub enum Answer {
 }
 
 impl Node {
-    /// Finds the model on the node.
+    /// Finds the model on the node. `suitable_loss` is asked for the advice if there is none.
     ///
     /// # Errors
     /// With what to do: no node answers, there is no such model, or it takes no observations.
-    pub fn connect(args: &NodeArgs, model: ModelName) -> Result<Self, Failure> {
+    pub fn connect(args: &NodeArgs, model: ModelName, suitable_loss: impl FnOnce() -> Loss) -> Result<Self, Failure> {
         let client = NodeClient::new(args);
         let Some(found) = client.find(&format!("/v1/models/{model}"))? else {
-            let (url, create) = (client.url(), report::create(client.url(), model.as_str(), Loss::Squared));
+            let (url, create) = (client.url(), report::create(client.url(), model.as_str(), suitable_loss()));
             return Err(Failure::bad_input(format!(
                 "{url} has no model {model}; create it first: {create} (squared for ratings, implicit for counts, purchases and \
                  plays, logistic for clicks of 0 and 1)"

@@ -33,6 +33,21 @@ pub fn mapping_line(checked: &Checked) -> String {
     line
 }
 
+/// A note if the labels of a file suit another loss than that of the model.
+pub fn unsuitable(checked: &Checked, loss: Option<Loss>) -> Option<String> {
+    let found = checked.observations.as_ref()?;
+    let (loss, suitable) = (loss?, found.suitable_loss());
+    let name = |loss: Loss| serde_json::json!(loss);
+    (loss != suitable).then(|| {
+        format!(
+            "note: the labels of {} suit a model with \"loss\": {}, and this one has {}",
+            checked.input.shown(),
+            name(suitable),
+            name(loss)
+        )
+    })
+}
+
 /// The failure for a row that cannot be taken; `bad` rows of the file are like it.
 pub fn first_bad(row: &BadRow, bad: u64) -> Failure {
     let others = if bad > 1 { format!("\n{bad} rows of this file are bad") } else { String::new() };

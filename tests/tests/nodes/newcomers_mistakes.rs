@@ -168,3 +168,19 @@ fn mistakes_on_the_command_line_are_named() {
         }
     }
 }
+
+#[test]
+fn a_model_whose_loss_does_not_suit_the_labels_is_noted() {
+    let (dir, _node, client) = node();
+    let file = dir.path().join("purchases.csv");
+    std::fs::write(&file, "customer_id,product_id,qty\na,1,3\nb,1,1\n").unwrap();
+    let import = |model: &str| binary::run(["import", file.to_str().unwrap(), "--url", client.url(), "--model", model]);
+    let missing = import("shop");
+    assert!(missing.stderr.contains(r#"{"loss":"implicit","name":"shop"}"#), "{}", missing.stderr);
+    let unsuitable = import("films");
+    assert_eq!(unsuitable.code, Some(0), "{unsuitable:?}");
+    let note = r#"suit a model with "loss": "implicit", and this one has "squared""#;
+    assert!(unsuitable.stderr.contains(note), "{}", unsuitable.stderr);
+    client.post("/v1/models", &json!({"name": "shop", "loss": "implicit"})).expect(201);
+    assert!(!import("shop").stderr.contains("note:"));
+}
