@@ -6,7 +6,7 @@ use crate::EvaluateSettings;
 
 /// Receives the stages of an evaluation, one after the other.
 pub trait Progress: Sync {
-    /// A stage begins, with so many things to do if they are counted.
+    /// A stage begins; `count` is its number of elements, if they are counted.
     fn begin(&self, stage: &str, count: Option<u64>);
 
     /// This share of the stage is done, from 0 to 1.
@@ -65,7 +65,7 @@ impl<'a> EvaluateSettings<'a> {
         self.part(0, 1)
     }
 
-    /// The step `number`, from 0, of the current stage of so many.
+    /// The step `number`, from 0, of the current stage, which has `of` steps.
     pub(crate) fn part(&self, number: usize, of: usize) -> Part<'a> {
         Part { progress: self.progress, number, of }
     }

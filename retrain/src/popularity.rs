@@ -7,8 +7,8 @@
 //!
 //! - **Squared loss**: the mean label of the item, shrunk as if the item had had `k` more
 //!   observations, with labels [`PESSIMISM`] mean absolute deviations below the mean of all labels.
-//!   An item that nobody chose is expected to be worse than the chosen ones (observations are not
-//!   missing at random: Marlin & Zemel 2009), so that among equal means the more popular item ranks
+//!   An item without observations is expected to be worse than the observed ones (observations are
+//!   not missing at random: Marlin & Zemel 2009), so that among equal means the more popular item ranks
 //!   higher. A constant common to all offsets keeps the mean prediction at the mean label.
 //! - **Logistic loss**: the log-odds of the item's rate, shrunk to the rate of all.
 //! - **Implicit feedback**: the confidence-weighted mean preference of all users, in which the

@@ -76,7 +76,7 @@ impl Progress {
         }
     }
 
-    /// The node holds so many of the rows sent.
+    /// Sets the number of observations that the node holds.
     pub fn taken(&self, observations: u64) {
         self.taken.store(observations, Ordering::Relaxed);
     }

@@ -1,7 +1,6 @@
 //! Quality of predicted probabilities: logistic loss.
 
 use std::fmt;
-use std::time::Instant;
 
 use anyhow::ensure;
 use celeris_model::Loss;
@@ -40,11 +39,8 @@ pub(super) fn evaluate(header: Header, parts: &Parts, settings: &EvaluateSetting
         "all labels to train on are {train_rate}, and logistic loss needs both kinds: items that were shown and taken (1), and \
          items that were shown and not taken (0); for data of what was taken alone, use --loss implicit"
     );
-    let started = Instant::now();
-    let trained = parts.numbered.train(&parts.known, settings, settings.stage("training", None))?;
-    let chosen = Chosen::by(&trained, started.elapsed().as_secs_f64());
-    let of_biases = EvaluateSettings { dim: 1, ..*settings };
-    let biases = parts.numbered.train(&parts.known, &of_biases, settings.stage("training biases alone", None))?;
+    let (trained, chosen) = parts.train(settings)?;
+    let biases = parts.train_biases(settings)?;
 
     settings.stage("predicting rows", Some(parts.tested.len()));
     let [learnt, tested] = parts.by_user();

@@ -13,6 +13,7 @@ pub mod plays;
 pub mod ratings;
 
 use std::fmt;
+use std::time::Instant;
 
 use celeris_datasets::Rating as NamedRating;
 use celeris_model::{Loss, Timestamp};
@@ -106,15 +107,24 @@ fn written(time: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(time.0).map_or_else(|_| time.0.to_string(), |time| time.to_string())
 }
 
-impl Chosen {
-    fn by(trained: &Trained, train_seconds: f64) -> Self {
+impl Parts {
+    fn train(&self, settings: &EvaluateSettings) -> anyhow::Result<(Trained, Chosen)> {
+        let started = Instant::now();
+        let trained = self.numbered.train(&self.known, settings, settings.stage("training", None))?;
         let metrics = &trained.metrics;
-        Self {
-            train_seconds,
+        let chosen = Chosen {
+            train_seconds: started.elapsed().as_secs_f64(),
             regularization: metrics.regularization,
             iterations: metrics.iterations,
             prior_scale: metrics.prior_scale,
-        }
+        };
+        Ok((trained, chosen))
+    }
+
+    /// Trains a model of `dim` 1: biases of users and items alone.
+    fn train_biases(&self, settings: &EvaluateSettings) -> anyhow::Result<Trained> {
+        let of_biases = EvaluateSettings { dim: 1, ..*settings };
+        Ok(self.numbered.train(&self.known, &of_biases, settings.stage("training biases alone", None))?)
     }
 }
 

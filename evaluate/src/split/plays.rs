@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::time::Instant;
 
 use anyhow::ensure;
 use celeris_model::preference::is_taken;
@@ -93,9 +92,7 @@ pub(super) fn evaluate(
         !searched.is_empty(),
         "no row to predict has an item that its user took (label above 0) and had not taken before"
     );
-    let started = Instant::now();
-    let trained = parts.numbered.train(&parts.known, settings, settings.stage("training", None))?;
-    let chosen = Chosen::by(&trained, started.elapsed().as_secs_f64());
+    let (trained, chosen) = parts.train(settings)?;
 
     let [known, _] = parts.by_user();
     let mut counts = vec![0_u32; parts.numbered.items.len()];

@@ -1,7 +1,6 @@
 //! Errors of predicted ratings: squared loss.
 
 use std::fmt;
-use std::time::Instant;
 
 use serde::Serialize;
 
@@ -28,11 +27,8 @@ pub struct RatingsReport {
 }
 
 pub(super) fn evaluate(header: Header, parts: &Parts, settings: &EvaluateSettings) -> anyhow::Result<RatingsReport> {
-    let started = Instant::now();
-    let trained = parts.numbered.train(&parts.known, settings, settings.stage("training", None))?;
-    let chosen = Chosen::by(&trained, started.elapsed().as_secs_f64());
-    let of_biases = EvaluateSettings { dim: 1, ..*settings };
-    let biases = parts.numbered.train(&parts.known, &of_biases, settings.stage("training biases alone", None))?;
+    let (trained, chosen) = parts.train(settings)?;
+    let biases = parts.train_biases(settings)?;
 
     settings.stage("predicting rows", Some(parts.tested.len()));
     let [learnt, tested] = parts.by_user();
