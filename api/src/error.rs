@@ -227,6 +227,7 @@ impl From<StorageError> for ApiError {
             StorageError::Document { .. } => Self::out_of_service(error),
             StorageError::ObservationForgotten { .. } => Self::gone(error),
             StorageError::NotAnObservation { .. } => Self::not_found(error),
+            StorageError::AmbiguousId { .. } => Self::conflict(error),
             StorageError::ReservedId { .. } | StorageError::RecordTooLarge { .. } => Self::invalid(error),
             other => Self::internal(other),
         }

@@ -156,7 +156,7 @@ text_id!(
     ItemId, "item", check_id
 );
 text_id!(
-    /// The id of an observation, unique within its stream.
+    /// The id of an observation, unique among those of its user in its stream.
     ObservationId, "observation_id", check_id
 );
 text_id!(
@@ -171,6 +171,10 @@ text_id!(
 text_id!(
     /// The name of a model.
     ModelName, "model", check_name
+);
+text_id!(
+    /// The name of a node in its cluster.
+    NodeName, "node", check_name
 );
 
 /// Prefixes of the observation ids that only a node assigns: a record's position in the log, and

@@ -19,8 +19,10 @@ mod label_range;
 pub mod linear;
 pub mod observation;
 mod origin;
+mod placement;
 pub mod posterior;
 mod sampler;
+mod shards;
 mod time;
 
 pub use decision::{
@@ -28,13 +30,14 @@ pub use decision::{
 };
 pub use error::ModelError;
 pub use ids::{
-    DecisionId, ItemId, ModelId, ModelName, ObservationId, Partition, Sequence, StreamName, UserEpoch, UserId,
-    VersionId,
+    DecisionId, ItemId, ModelId, ModelName, NodeName, ObservationId, Partition, Sequence, StreamName, UserEpoch,
+    UserId, VersionId,
 };
 pub use influence::Influence;
 pub use label_range::LabelRange;
 pub use observation::{Observation, Prediction, Record, RecordKind};
 pub use origin::FeatureOrigin;
+pub use placement::{ClusterView, Placement, PlacementRevision};
 pub use posterior::canonical::GramSums;
 pub use posterior::learning::{HalfLife, Learning, Loss};
 pub use posterior::prediction_loss::PREDICTION_LOSS_MAX;
@@ -42,4 +45,5 @@ pub use posterior::prior::Prior;
 pub use posterior::user_model::{Estimate, Example, History, UserModel};
 pub use posterior::{canonical, learning, preference, prior, user_model};
 pub use sampler::Sampler;
+pub use shards::{LogId, Shard, Shards};
 pub use time::Timestamp;

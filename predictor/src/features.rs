@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use celeris_features::{ColdItem, ItemFeatures};
-use celeris_model::{FeatureOrigin, ItemId, ModelId, StreamName, VersionId};
-use celeris_storage::{CommitPosition, FrozenFeatures, Storage};
+use celeris_model::{FeatureOrigin, ItemId, ModelId, Shard, StreamName, UserId, VersionId};
+use celeris_storage::{FrozenFeatures, Storage, Ticket};
 use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -23,6 +23,23 @@ use crate::cache::{BoundedCache, Held};
 use crate::error::PredictorError;
 use crate::index::FreshFeatures;
 use crate::version::ServingVersion;
+
+/// The users for whom features of an item are resolved and frozen: those of one shard of a stream.
+/// Each shard freezes features of its own, in its log, so that the states of its users depend on
+/// that log alone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FeatureScope<'a> {
+    pub(crate) stream: &'a StreamName,
+    pub(crate) shard: Shard,
+}
+
+impl<'a> FeatureScope<'a> {
+    /// The features of the first shard, which stand for those of all shards where no user is
+    /// concerned: in listings and in the index of the catalog.
+    pub(crate) fn of_catalog(stream: &'a StreamName) -> Self {
+        Self { stream, shard: Shard::default() }
+    }
+}
 
 /// Locks and revision counters that items share by hash. More stripes make false sharing rarer, at
 /// 8 bytes each.
@@ -37,7 +54,7 @@ pub(crate) enum Resolved<'v> {
 }
 
 /// The features of an item outside a version's table.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct LaterItem {
     pub(crate) offset: f32,
     pub(crate) features: Box<[f32]>,
@@ -47,9 +64,8 @@ pub(crate) struct LaterItem {
     pub(crate) origin: FeatureOrigin,
     /// The item's revision, read before its features.
     revision: u64,
-    /// Log position of the write that froze the features; `None` if no user's state has learnt from
-    /// them.
-    frozen: Option<CommitPosition>,
+    /// The write that froze the features; `None` if no user's state has learnt from them.
+    frozen: Option<Ticket>,
 }
 
 impl Resolved<'_> {
@@ -74,12 +90,11 @@ impl Resolved<'_> {
         }
     }
 
-    /// Log position of the write that froze these features. The table's own features are durable
-    /// from the start.
-    pub(crate) fn frozen(&self) -> Option<CommitPosition> {
+    /// The write that froze these features. The table's own features are durable from the start.
+    pub(crate) fn frozen(&self) -> Option<&Ticket> {
         match self {
-            Self::Trained(_) => Some(CommitPosition::START),
-            Self::Later(item) => item.frozen,
+            Self::Trained(_) => Some(&Ticket::DURABLE),
+            Self::Later(item) => item.frozen.as_ref(),
         }
     }
 
@@ -101,8 +116,8 @@ impl Resolved<'_> {
 }
 
 impl LaterItem {
-    fn frozen_at(&self, position: CommitPosition) -> Self {
-        Self { frozen: Some(position), ..self.clone() }
+    fn frozen_with(&self, ticket: Ticket) -> Self {
+        Self { frozen: Some(ticket), ..self.clone() }
     }
 }
 
@@ -126,6 +141,7 @@ impl Held for Arc<LaterItem> {
 struct FeatureKey {
     model: ModelId,
     version: VersionId,
+    shard: Shard,
     item: ItemId,
     revision: u64,
 }
@@ -139,7 +155,7 @@ pub enum Effective {
     NextVersion,
 }
 
-type FreezeKey = (ModelId, VersionId, ItemId);
+type FreezeKey = (ModelId, VersionId, Shard, ItemId);
 
 /// Features whose freezing is in the log's queue, and some whose freezing is durable by now.
 type Freezing = HashMap<FreezeKey, Arc<LaterItem>>;
@@ -166,7 +182,7 @@ pub(crate) struct Freeze<'s> {
     items: Vec<(FreezeKey, Arc<LaterItem>)>,
 }
 
-fn record((model, version, item): &FreezeKey, features: &LaterItem) -> FrozenFeatures {
+fn record((model, version, _, item): &FreezeKey, features: &LaterItem) -> FrozenFeatures {
     FrozenFeatures {
         model: *model,
         version: *version,
@@ -183,10 +199,10 @@ impl Freeze<'_> {
         self.items.iter().map(|(key, features)| record(key, features)).collect()
     }
 
-    /// Call once the observation is in the queue at `position`.
-    pub(crate) fn enqueued(mut self, position: CommitPosition) {
+    /// Call once the observation is in the queue.
+    pub(crate) fn enqueued(mut self, ticket: &Ticket) {
         for (key, features) in self.items.drain(..) {
-            self.guard.insert(key, Arc::new(features.frozen_at(position)));
+            self.guard.insert(key, Arc::new(features.frozen_with(ticket.clone())));
         }
     }
 }
@@ -202,6 +218,11 @@ impl FeatureStore {
         }
     }
 
+    /// The features that the states of a user learn from.
+    pub(crate) fn scope_of<'a>(&self, stream: &'a StreamName, user: &UserId) -> FeatureScope<'a> {
+        FeatureScope { stream, shard: self.storage.log().shard_of(user) }
+    }
+
     /// The same source without cache statistics, for preparations; see [`BoundedCache::untracked`].
     pub(crate) fn untracked(&self) -> Self {
         Self {
@@ -215,24 +236,24 @@ impl FeatureStore {
 
     /// The items outside `version`'s table in the cache, most recently used first, as many as may
     /// be prepared; and their total number.
-    pub(crate) fn hottest(&self, version: &ServingVersion) -> (Vec<ItemId>, usize) {
+    pub(crate) fn hottest(&self, version: &ServingVersion) -> (Vec<(Shard, ItemId)>, usize) {
         let of_version = |key: &FeatureKey, item: &Arc<LaterItem>| {
             let wanted = key.version == version.id && key.model == version.model_id;
             wanted.then(|| item.bytes() + size_of::<FeatureKey>())
         };
         let hottest = self.cache.hottest(of_version);
-        (hottest.entries.into_iter().map(|(key, _)| key.item).collect(), hottest.of)
+        (hottest.entries.into_iter().map(|(key, _)| (key.shard, key.item)).collect(), hottest.of)
     }
 
     /// The current features of an item outside `version`'s table, bypassing the cache.
     pub(crate) fn read(
         &self,
         version: &ServingVersion,
-        stream: &StreamName,
+        scope: FeatureScope<'_>,
         item: &ItemId,
     ) -> Result<Arc<LaterItem>, PredictorError> {
         let freezing = self.freezing[stripe(item)].lock();
-        self.look_up(&freezing, version, stream, item)
+        self.look_up(&freezing, version, scope, item)
     }
 
     /// Counts the changes of an item, and of the others in its stripe.
@@ -243,27 +264,28 @@ impl FeatureStore {
     pub(crate) fn resolve<'v>(
         &self,
         version: &'v ServingVersion,
-        stream: &StreamName,
+        scope: FeatureScope<'_>,
         item: &ItemId,
     ) -> Result<Resolved<'v>, PredictorError> {
         if let Some(row) = version.theta.get(item) {
             return Ok(Resolved::Trained(row));
         }
-        let key = self.key(version, item);
+        let key = self.key(version, scope.shard, item);
         if let Some(found) = self.cache.get(&key) {
             return Ok(Resolved::Later(found));
         }
         let started = Instant::now();
         let freezing = self.freezing[stripe(item)].lock();
-        let found = self.look_up(&freezing, version, stream, item)?;
+        let found = self.look_up(&freezing, version, scope, item)?;
         drop(freezing);
         self.cache.record_load(started.elapsed());
         self.cache.insert(key, found.clone());
         Ok(Resolved::Later(found))
     }
 
-    fn key(&self, version: &ServingVersion, item: &ItemId) -> FeatureKey {
-        FeatureKey { model: version.model_id, version: version.id, item: item.clone(), revision: self.revision(item) }
+    fn key(&self, version: &ServingVersion, shard: Shard, item: &ItemId) -> FeatureKey {
+        let revision = self.revision(item);
+        FeatureKey { model: version.model_id, version: version.id, shard, item: item.clone(), revision }
     }
 
     /// The features of `item` for a user's state that is about to learn from them under `version`;
@@ -273,30 +295,30 @@ impl FeatureStore {
     pub(crate) fn resolve_frozen<'v>(
         &self,
         version: &'v ServingVersion,
-        stream: &StreamName,
+        scope: FeatureScope<'_>,
         item: &ItemId,
     ) -> Result<Resolved<'v>, PredictorError> {
-        let found = self.resolve(version, stream, item)?;
+        let found = self.resolve(version, scope, item)?;
         if found.frozen().is_some() {
             return Ok(found);
         }
         let _changing = self.changing[stripe(item)].lock();
         let mut freezing = self.freezing(item);
-        let mut found = self.look_up(&freezing, version, stream, item)?;
+        let mut found = self.look_up(&freezing, version, scope, item)?;
         if found.frozen.is_none() {
-            let key = (version.model_id, version.id, item.clone());
-            let position = self.storage.items().freeze(&record(&key, &found))?;
-            found = Arc::new(found.frozen_at(position));
+            let key = (version.model_id, version.id, scope.shard, item.clone());
+            let ticket = self.storage.items().freeze(scope.shard, &record(&key, &found))?;
+            found = Arc::new(found.frozen_with(ticket));
             freezing.insert(key, Arc::clone(&found));
         }
-        self.cache.insert(self.key(version, item), Arc::clone(&found));
+        self.cache.insert(self.key(version, scope.shard, item), Arc::clone(&found));
         Ok(Resolved::Later(found))
     }
 
     /// The queued freezes of the item's stripe; those that are durable by now are removed.
     fn freezing(&self, item: &ItemId) -> MutexGuard<'_, Freezing> {
         let mut freezing = self.freezing[stripe(item)].lock();
-        freezing.retain(|_, features| features.frozen.is_some_and(|position| !self.storage.log().is_durable(position)));
+        freezing.retain(|_, features| features.frozen.as_ref().is_some_and(|ticket| !ticket.is_durable()));
         freezing
     }
 
@@ -304,7 +326,7 @@ impl FeatureStore {
         &self,
         freezing: &Freezing,
         version: &ServingVersion,
-        stream: &StreamName,
+        FeatureScope { stream, shard }: FeatureScope<'_>,
         item: &ItemId,
     ) -> Result<Arc<LaterItem>, PredictorError> {
         let revision = self.revision(item);
@@ -312,13 +334,13 @@ impl FeatureStore {
         let described = self.storage.items().get(stream, item)?;
         let known = given.is_some() || described.is_some();
         let later = |offset, features, origin| LaterItem { offset, features, known, origin, revision, frozen: None };
-        if let Some(queued) = freezing.get(&(version.model_id, version.id, item.clone())) {
+        if let Some(queued) = freezing.get(&(version.model_id, version.id, shard, item.clone())) {
             // Frozen features never change, but whether the item is known may have changed since.
             return Ok(Arc::new(LaterItem { known, revision, ..LaterItem::clone(queued) }));
         }
-        if let Some(frozen) = self.storage.items().frozen(version.model_id, version.id, item)? {
+        if let Some(frozen) = self.storage.items().frozen((version.model_id, version.id), shard, item)? {
             let found = later(frozen.offset, frozen.features.into(), frozen.origin);
-            return Ok(Arc::new(found.frozen_at(CommitPosition::START)));
+            return Ok(Arc::new(found.frozen_with(Ticket::DURABLE)));
         }
         let stand_in = version.theta.cold_item();
         if let Some(given) = given.filter(|given| given.features.len() == version.dim()) {
@@ -339,7 +361,7 @@ impl FeatureStore {
         &'s self,
         versions: &'v [Arc<ServingVersion>],
         slots: &[Option<u32>],
-        stream: &StreamName,
+        scope: FeatureScope<'_>,
         item: &ItemId,
     ) -> Result<(Vec<Resolved<'v>>, Option<Freeze<'s>>), PredictorError> {
         let row = |(version, slot): (&'v Arc<ServingVersion>, &Option<u32>)| {
@@ -357,8 +379,8 @@ impl FeatureStore {
                 resolved.push(trained);
                 continue;
             }
-            let key = (version.model_id, version.id, item.clone());
-            let found = self.look_up(&guard, version, stream, item)?;
+            let key = (version.model_id, version.id, scope.shard, item.clone());
+            let found = self.look_up(&guard, version, scope, item)?;
             if found.frozen.is_none() {
                 items.push((key, Arc::clone(&found)));
             }
@@ -394,13 +416,24 @@ pub(crate) struct Changing<'s> {
 }
 
 impl Changing<'_> {
-    /// When features supplied for one of the items now take effect under `version`.
+    /// When features supplied for one of the items now take effect under `version`, for the users of all
+    /// shards.
     pub(crate) fn effective(&self, version: &ServingVersion, item: &ItemId) -> Result<Effective, PredictorError> {
-        let key = (version.model_id, version.id, item.clone());
-        let frozen = version.theta.get(item).is_some()
-            || self.source.freezing[stripe(item)].lock().contains_key(&key)
-            || self.source.storage.items().frozen(version.model_id, version.id, item)?.is_some();
-        Ok(if frozen { Effective::NextVersion } else { Effective::Now })
+        let of = (version.model_id, version.id);
+        let is_frozen = |shard: Shard| {
+            let key = (of.0, of.1, shard, item.clone());
+            let queued = self.source.freezing[stripe(item)].lock().contains_key(&key);
+            Ok::<_, PredictorError>(queued || self.source.storage.items().frozen(of, shard, item)?.is_some())
+        };
+        if version.theta.get(item).is_some() {
+            return Ok(Effective::NextVersion);
+        }
+        for shard in self.source.storage.log().shards().all() {
+            if is_frozen(shard)? {
+                return Ok(Effective::NextVersion);
+            }
+        }
+        Ok(Effective::Now)
     }
 }
 

@@ -187,6 +187,10 @@ impl Models {
         label: f32,
     ) -> Result<f32, PredictorError> {
         let label = served.accepted_label(label)?;
+        // Models and selections share one space of names, so this is a model, and not looked up again.
+        if served.name == *name {
+            return Ok(label);
+        }
         let Some(selection) = self.selection(name) else { return Ok(label) };
         let others = selection.rule.arms.iter().skip(1);
         others.map(|arm| self.get(arm)).try_fold(label, |label, arm| {

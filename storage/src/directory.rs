@@ -5,25 +5,59 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use celeris_model::Shards;
 use celeris_model::ids::PARTITIONS;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StorageError;
 
 /// The on-disk format of this version.
-const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION: u32 = 3;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Format {
     format: u32,
     partitions: u32,
+    /// Absent in the directory of a node on its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cluster: Option<StoredCluster>,
 }
 
-const CURRENT: Format = Format { format: FORMAT_VERSION, partitions: PARTITIONS as u32 };
+/// The cluster of which the directory has a copy.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredCluster {
+    name: String,
+    incarnation: u64,
+    shards: u8,
+}
+
+/// The cluster of which a store is a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterIdentity {
+    pub name: String,
+    /// Increases with every recovery of the cluster from a copy; positions in the logs of different
+    /// incarnations have nothing to do with each other.
+    pub incarnation: u64,
+    pub shards: Shards,
+    /// The key with which all copies hash ids.
+    pub hash_key: [u8; 16],
+}
+
+impl Format {
+    fn current(cluster: Option<&ClusterIdentity>) -> Self {
+        let cluster = cluster.map(|cluster| StoredCluster {
+            name: cluster.name.clone(),
+            incarnation: cluster.incarnation,
+            shards: cluster.shards.count(),
+        });
+        Self { format: FORMAT_VERSION, partitions: PARTITIONS.into(), cluster }
+    }
+}
 
 /// A data directory held open by this process alone.
 pub(crate) struct Directory {
     path: PathBuf,
+    format: Format,
     /// The lock belongs to the open file: it is released however the process ends.
     lock: File,
 }
@@ -51,7 +85,7 @@ impl Directory {
     ///
     /// # Errors
     /// `InUse`, `UnknownFormat` or `Io`.
-    pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
+    pub(crate) fn open(path: &Path, cluster: Option<&ClusterIdentity>) -> Result<Self, StorageError> {
         fs::create_dir_all(path).map_err(StorageError::io("create", path))?;
         let lock_path = path.join("LOCK");
         let lock = File::options()
@@ -64,7 +98,7 @@ impl Directory {
             TryLockError::WouldBlock => StorageError::InUse { dir: path.to_owned() },
             TryLockError::Error(source) => StorageError::Io { action: "lock", path: lock_path.clone(), source },
         })?;
-        let directory = Self { path: path.to_owned(), lock };
+        let directory = Self { path: path.to_owned(), format: Format::current(cluster), lock };
         directory.check_format()?;
         // Only after it is known to be a data directory, or to become one.
         restrict_to_owner(path);
@@ -119,12 +153,15 @@ impl Directory {
                  choose another directory"
             )));
         }
-        if format != CURRENT {
+        if format.partitions != self.format.partitions {
             let found = format.partitions;
             return Err(self.unknown(format!(
                 "it has {found} partitions, this version has {PARTITIONS}, and the count is fixed for the life of a \
                  store; run the version that wrote it, or import its observations into a new directory"
             )));
+        }
+        if format.cluster != self.format.cluster {
+            return Err(self.unknown(self.other_cluster(format.cluster)));
         }
         if !self.database().exists() {
             return Err(self.unknown(
@@ -134,6 +171,28 @@ impl Directory {
             ));
         }
         Ok(())
+    }
+
+    fn other_cluster(&self, found: Option<StoredCluster>) -> String {
+        let text = |cluster: &StoredCluster| {
+            let StoredCluster { name, incarnation, shards } = cluster;
+            format!("cluster {name} (incarnation {incarnation}, {shards} shards)")
+        };
+        match (found, &self.format.cluster) {
+            (Some(found), None) => format!(
+                "it is a copy of {}; start the node with the section [cluster] of that cluster, or choose another \
+                 directory",
+                text(&found)
+            ),
+            (None, Some(expected)) => format!(
+                "it belongs to a node on its own, not to {}; choose another directory, or found the cluster from it",
+                text(expected)
+            ),
+            (Some(found), Some(expected)) => {
+                format!("it is a copy of {}, not of {}; choose another directory", text(&found), text(expected))
+            }
+            (None, None) => unreachable!("they differ"),
+        }
     }
 
     /// Without a FORMAT file there must not be a database: it might not be ours.
@@ -157,7 +216,7 @@ impl Directory {
         if path.exists() {
             return Ok(());
         }
-        let text = serde_json::to_string(&CURRENT).expect("two numbers are valid JSON");
+        let text = serde_json::to_string(&self.format).expect("numbers and a name are valid JSON");
         replace_file(&path, format!("{text}\n").as_bytes())
     }
 }

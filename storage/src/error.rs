@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use celeris_model::LogId;
 use thiserror::Error;
 
 /// Errors of the store. A rejected operation has not written anything.
@@ -88,6 +89,18 @@ pub enum StorageError {
          another"
     )]
     ReservedId { id: String },
+    /// Another node owns the shard; nothing was enqueued.
+    #[error("another node owns the shard of this user")]
+    NotOwner,
+    /// Another node took the shard over before the write was durable; it is not in the log.
+    #[error("another node took over the shard of this user before the write was durable; nothing was written")]
+    Fenced,
+    /// A replicated log does not continue the records of this store.
+    #[error("the log of {log} does not continue this node's copy: {reason}; copy the store of another node")]
+    Diverged { log: LogId, reason: String },
+    /// Observations of several users have this id.
+    #[error("several users have an observation {id}; name the user with ?user=")]
+    AmbiguousId { id: String },
     /// The id belongs to an observation that was retracted, or erased with its user.
     #[error("observation {id} was forgotten, and its id is not free; send a new observation under another id")]
     ObservationForgotten { id: String },

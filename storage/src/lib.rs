@@ -8,8 +8,8 @@
 //!   writers share that sync.
 //! - **Atomicity.** A record, its history entry, its id and the features it freezes are one atomic
 //!   write.
-//! - **Idempotence.** A client-given observation id names one observation of a stream, also while
-//!   that one is in the queue, and after it was retracted or erased.
+//! - **Idempotence.** A client-given observation id names one observation of a user of a stream,
+//!   also while that one is in the queue, and after it was retracted or erased.
 //! - **Bounded waits.** A lone append is written at once and alone. One that arrives during a
 //!   commit waits for that commit and for its own, as long as the queue holds no more than one
 //!   commit takes (`commit_records_max`, `commit_bytes_max`); beyond that, waits are bounded by the
@@ -39,7 +39,7 @@
 //!
 //! | entry        | contents                                                                                     |
 //! |--------------|----------------------------------------------------------------------------------------------|
-//! | `FORMAT`     | `{"format":2,"partitions":64}`; another version or count is refused                          |
+//! | `FORMAT`     | `{"format":3,"partitions":64}`; another version or count is refused                          |
 //! | `LOCK`       | locked while the store is open; a second opening is refused                                  |
 //! | `VERIFICATION` | the state of the background verification; may be removed                                   |
 //! | `db/`        | RocksDB: everything that must not be lost; all writes are synced                             |
@@ -76,6 +76,7 @@
 //! | `options`, `error`                      | limits and schedules; the error type                                 |
 //! | [`faults`]                              | points at which tests stop a node                                    |
 
+mod catalog_log;
 mod database;
 mod decisions;
 mod directory;
@@ -83,18 +84,21 @@ mod disk_space;
 mod erased_users;
 mod error;
 pub mod faults;
+mod health;
 mod history;
 mod items;
 mod layout;
 mod log;
 mod options;
 mod registry;
+mod replica;
 mod selection_states;
 mod store;
 mod verification;
 
 pub use database::BytesWritten;
 pub use decisions::{DecisionCounters, DecisionRange, Decisions, ErasingDecisions, LateCandidates, LatePropensity};
+pub use directory::ClusterIdentity;
 pub use disk_space::DiskSpace;
 pub use erased_users::ErasedUsers;
 pub use error::StorageError;
@@ -103,11 +107,12 @@ pub use items::{ItemRecord, ItemWrite, Items, SweptItem};
 pub use layout::event::Event;
 pub use layout::features::{FrozenFeatures, ItemFeatures};
 pub use log::{
-    AckMode, Append, Appended, CommitPosition, Committed, Erasure, Existing, Log, LogCounters, LogRange, Lookup,
-    Placed, RECORD_BYTES_MAX, Ticket, Watermark, observation_id,
+    AckMode, Append, Appended, AppliedRecord, Committed, Erasure, Existing, Journal, JournalError, Log, LogCounters,
+    LogRange, Lookup, Placed, RECORD_BYTES_MAX, Ticket, Watermark, observation_id,
 };
 pub use options::StorageOptions;
 pub use registry::{Documents, ListedDocument, RegistryBatch, RegistryKey};
+pub use replica::{Applied, Replica};
 pub use selection_states::SelectionStates;
 pub use store::Storage;
 pub use verification::Verification;

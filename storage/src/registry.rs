@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use crate::database::{Access, Column, Database, KeyRange};
+use crate::catalog_log::CatalogLog;
+use crate::database::{Access, Change, Column, Database, KeyRange};
 use crate::disk_space::SpaceGuard;
 use crate::error::StorageError;
 use crate::layout::envelope::{corrupt, sealed, unseal};
 use crate::layout::keys::{self, KeyReader, TEXT_BYTES_MAX};
-use crate::log::Log;
 
 /// The key of a document: its kind, then parts that identify it within the kind. A key is a prefix
 /// of the keys that continue after its last part.
@@ -39,7 +39,7 @@ impl RegistryKey {
         &self.parts
     }
 
-    fn parse(key: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(key: &[u8]) -> Option<Self> {
         let mut reader = KeyReader::new(key);
         let mut parts = Vec::new();
         while !reader.is_empty() {
@@ -101,7 +101,7 @@ pub type ListedDocument<T> = (RegistryKey, Result<T, StorageError>);
 pub struct Documents<'s> {
     pub(crate) database: &'s Database,
     pub(crate) space: &'s SpaceGuard,
-    pub(crate) log: &'s Log,
+    pub(crate) catalog: &'s CatalogLog,
 }
 
 impl Documents<'_> {
@@ -149,20 +149,22 @@ impl Documents<'_> {
     /// deletion is accepted even if the disk is nearly full, since it is a step to freeing space.
     ///
     /// # Errors
-    /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
+    /// `StorageFull`, `Poisoned`, `Closed`, `NotOwner`, `Fenced` or `Database`.
     pub fn commit(&self, changes: &RegistryBatch) -> Result<(), StorageError> {
         if changes.changes.iter().all(|(_, json)| json.is_some()) {
             self.space.check_registry()?;
         }
-        let mut batch = self.database.batch();
-        for (key, json) in &changes.changes {
+        let change = |(key, json): &(RegistryKey, Option<Vec<u8>>)| {
             let stored = keys::registry(&key.parts);
             match json {
-                Some(json) => batch.put(Column::Registry, &stored, &sealed(&stored, json)),
-                None => batch.delete(Column::Registry, &stored),
+                Some(json) => {
+                    let value = sealed(&stored, json);
+                    Change::Put(Column::Registry, stored, value)
+                }
+                None => Change::Delete(Column::Registry, stored),
             }
-        }
-        self.log.commit(batch)
+        };
+        self.catalog.commit(|_| changes.changes.iter().map(change).collect()).map(drop)
     }
 }
 

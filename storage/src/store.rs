@@ -3,21 +3,23 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use celeris_model::{ModelId, StreamName};
-use parking_lot::Mutex;
+use celeris_model::{ModelId, Shards};
 
-use crate::database::{self, BytesWritten, Column, Database, Recovery, Tuning};
+use crate::catalog_log::CatalogLog;
+use crate::database::{self, BytesWritten, Change, Column, Database, Recovery, Tuning};
 use crate::decisions::Decisions;
-use crate::directory::Directory;
+use crate::directory::{ClusterIdentity, Directory};
 use crate::disk_space::SpaceGuard;
 use crate::error::StorageError;
+use crate::health::Health;
 use crate::history::Histories;
 use crate::items::Items;
 use crate::layout::hashing::Hashes;
 use crate::layout::keys;
-use crate::log::{CommitPosition, Companions, Log, Scope, Scrubber, checkpoints};
+use crate::log::{Companions, Log, Scope, Scrubber, checkpoints};
 use crate::options::StorageOptions;
 use crate::registry::Documents;
+use crate::replica::Replica;
 use crate::selection_states::SelectionStates;
 use crate::verification::{self, Verification, Verifier};
 
@@ -30,6 +32,8 @@ pub struct Storage {
 
 struct Inner {
     log: Log,
+    catalog: CatalogLog,
+    health: Arc<Health>,
     hashes: Arc<Hashes>,
     scrubber: Arc<Scrubber>,
     verifier: Arc<Verifier>,
@@ -37,14 +41,13 @@ struct Inner {
     decisions: Decisions,
     selection_states: SelectionStates,
     database: Arc<Database>,
-    /// See [`Items::revisions`].
-    revisions: Mutex<()>,
+    is_replica: bool,
     /// Last field, so that the lock is released after the databases are closed.
     directory: Directory,
 }
 
 impl Storage {
-    /// Opens the store in `dir`, or creates it.
+    /// Opens the store of a node on its own in `dir`, or creates it.
     ///
     /// The write-ahead log is checked before RocksDB replays it, RocksDB checks that every file
     /// named in its manifest exists, and the log is checked from the last checkpoint on. The time
@@ -55,23 +58,48 @@ impl Storage {
     /// `InUse`, `UnknownFormat`; `CorruptLog` and `Corrupt` for damage, with a message that names
     /// the place and a remedy; `Io` and `Database` otherwise.
     pub fn open(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
-        let directory = Directory::open(dir.as_ref())?;
-        let stopped_clean = verification::check_and_cut(&directory.database())?;
+        Self::open_as(dir.as_ref(), options, None)
+    }
+
+    /// Opens a node's copy of a cluster's store in `dir`, or creates it. Its logs are between two
+    /// terms: see [`Storage::replica`].
+    ///
+    /// Writes that a crash has cut off or damaged are dropped, since the node reads them again in
+    /// the replicated logs.
+    ///
+    /// # Errors
+    /// As [`Storage::open`]; `UnknownFormat` also if the directory belongs to no or another cluster.
+    pub fn open_replica(
+        dir: impl AsRef<Path>,
+        options: &StorageOptions,
+        cluster: &ClusterIdentity,
+    ) -> Result<Self, StorageError> {
+        Self::open_as(dir.as_ref(), options, Some(cluster))
+    }
+
+    fn open_as(dir: &Path, options: &StorageOptions, cluster: Option<&ClusterIdentity>) -> Result<Self, StorageError> {
+        let directory = Directory::open(dir, cluster)?;
+        // A replica's writes are not synced, so that a crash may cut off more than the last.
+        let (recovery, stopped_clean) = match cluster {
+            Some(_) => (Recovery::UpToDamage, false),
+            None => (Recovery::Refuse, verification::check_and_cut(&directory.database())?),
+        };
         let cache = database::block_cache(options.block_cache_bytes);
         let tuning = Tuning {
-            recovery: Recovery::Refuse,
+            recovery,
             cache: &cache,
             write_buffer_bytes: options.write_buffer_bytes,
             wal_bytes_max: options.wal_bytes_max,
         };
         let database = Arc::new(Database::open(&directory.database(), Column::MAIN, &tuning)?);
         let watermarks = checkpoints::recover(&database)?;
+        let hash_key = cluster.map(|cluster| cluster.hash_key);
+        let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty(), hash_key)?);
         // From here on, a later opening fails if the databases are missing.
         directory.write_format()?;
         let tuning =
             Tuning { recovery: Recovery::UpToDamage, write_buffer_bytes: options.write_buffer_bytes / 2, ..tuning };
         let decisions = Decisions::start(&directory.decisions(), &tuning, options)?;
-        let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty())?);
         let scrubber = Scrubber::open(Arc::clone(&database), options.scrub_delay)?;
         let verifier = Verifier::open(
             Arc::clone(&database),
@@ -87,15 +115,26 @@ impl Storage {
             options.write_buffer_bytes,
         );
         let space = Arc::new(space);
-        let companions =
-            Companions { hashes: Arc::clone(&hashes), scrubber: Arc::clone(&scrubber), space: Arc::clone(&space) };
-        let log = Log::start(Arc::clone(&database), companions, watermarks, options)?;
-        scrubber.start(log.shared_progress())?;
-        verifier.start(log.shared_progress())?;
+        let health = Arc::<Health>::default();
+        let companions = Companions {
+            hashes: Arc::clone(&hashes),
+            scrubber: Arc::clone(&scrubber),
+            space: Arc::clone(&space),
+            health: Arc::clone(&health),
+        };
+        let shards = cluster.map_or(Shards::ONE, |cluster| cluster.shards);
+        let log = Log::new(Arc::clone(&database), companions, (shards, watermarks), options);
+        let catalog = CatalogLog::open(Arc::clone(&database), Arc::clone(&health), cluster.is_some())?;
+        if cluster.is_none() {
+            log.own_all()?;
+        }
+        scrubber.start(Arc::clone(&health))?;
+        verifier.start(Arc::clone(&health))?;
         let selection_states = SelectionStates::new(directory.selections(), Arc::clone(&space));
-        let revisions = Mutex::new(());
         let inner = Inner {
             log,
+            catalog,
+            health,
             hashes,
             scrubber,
             verifier,
@@ -103,7 +142,7 @@ impl Storage {
             decisions,
             selection_states,
             database,
-            revisions,
+            is_replica: cluster.is_some(),
             directory,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -125,6 +164,13 @@ impl Storage {
         self.inner.close()
     }
 
+    /// The logs of a node's copy of a cluster's store; `None` in a node on its own.
+    #[must_use]
+    pub fn replica(&self) -> Option<Replica<'_>> {
+        let Inner { log, catalog, health, database, is_replica, .. } = &*self.inner;
+        is_replica.then_some(Replica { log, catalog, health, database })
+    }
+
     /// The observation log.
     #[must_use]
     pub fn log(&self) -> &Log {
@@ -141,8 +187,8 @@ impl Storage {
     /// Items, and features of items.
     #[must_use]
     pub fn items(&self) -> Items<'_> {
-        let Inner { database, space, log, revisions, .. } = &*self.inner;
-        Items { database, space, log, revisions }
+        let Inner { database, space, log, catalog, .. } = &*self.inner;
+        Items { database, space, log, catalog }
     }
 
     /// Stored states of selections.
@@ -154,8 +200,8 @@ impl Storage {
     /// The documents of the registry.
     #[must_use]
     pub fn registry(&self) -> Documents<'_> {
-        let Inner { database, space, log, .. } = &*self.inner;
-        Documents { database, space, log }
+        let Inner { database, space, catalog, .. } = &*self.inner;
+        Documents { database, space, catalog }
     }
 
     /// The decisions.
@@ -178,7 +224,7 @@ impl Storage {
     /// # Errors
     /// `Poisoned`, with the first failure.
     pub fn health(&self) -> Result<(), StorageError> {
-        self.inner.log.progress().health()
+        self.inner.health.check()
     }
 
     /// Bytes written to disk for observations, items and the registry since the store was opened,
@@ -194,7 +240,7 @@ impl Storage {
     /// # Errors
     /// `Poisoned`, `CorruptLog` or `Database`; the background thread retries.
     pub fn scrub(&self) -> Result<(), StorageError> {
-        self.inner.scrubber.scrub(Scope::All, self.inner.log.progress())
+        self.inner.scrubber.scrub(Scope::All, &self.inner.health)
     }
 
     /// The progress and findings of the verification.
@@ -208,7 +254,7 @@ impl Storage {
     /// # Errors
     /// `CorruptLog` or `Corrupt` for damage, which poisons the log; `Database`.
     pub fn verify(&self) -> Result<(), StorageError> {
-        self.inner.verifier.check_all(self.inner.log.progress())
+        self.inner.verifier.check_all(&self.inner.health)
     }
 
     /// Number of retractions and erasures whose bytes are still on disk.
@@ -217,37 +263,26 @@ impl Storage {
         self.inner.scrubber.waiting()
     }
 
-    /// Deletes a stream: its items at once, its records and ids after the queued appends. Returns
-    /// the position at which the deletion is durable. The caller guarantees that no append to the
-    /// stream is in progress.
-    ///
-    /// # Errors
-    /// `Overloaded`, `Poisoned`, `Closed` or `Database`.
-    pub fn delete_stream(&self, stream: &StreamName) -> Result<CommitPosition, StorageError> {
-        let mut batch = self.database().batch();
-        batch.delete_prefix(Column::Items, &keys::of_stream(stream));
-        batch.delete_prefix(Column::ObservedItems, &keys::of_stream(stream));
-        self.inner.log.commit(batch)?;
-        self.inner.log.delete_stream(stream)
-    }
-
     /// Deletes the data of a model or selection: given and frozen features, snapshots, state,
     /// decisions. Its stream and its registry documents, which the manager owns, remain. Returns
     /// once the deletion is durable.
     ///
     /// # Errors
-    /// `Poisoned`, `Closed`, `Database` or `Io`.
+    /// `Poisoned`, `Closed`, `NotOwner`, `Fenced`, `Database` or `Io`.
     pub fn delete_model(&self, model: ModelId) -> Result<(), StorageError> {
         self.histories().delete_snapshots(model)?;
         self.selection_states().delete(model)?;
-        let mut batch = self.database().batch();
-        let prefix = keys::of_model(model);
-        batch.delete_prefix(Column::ItemFeatures, &prefix);
-        batch.delete_prefix(Column::Frozen, &prefix);
-        self.inner.log.commit(batch)?;
+        let of_model = |column| Change::DeletePrefix(column, keys::of_model(model));
+        self.inner.catalog.commit(|_| [Column::ItemFeatures, Column::Frozen].map(of_model).into())?;
         self.inner.decisions.delete_model(model)
     }
 
+    #[cfg(test)]
+    pub(crate) fn poison(&self, cause: &str) {
+        self.inner.health.poison(cause);
+    }
+
+    #[cfg(test)]
     pub(crate) fn database(&self) -> &Database {
         &self.inner.database
     }
@@ -255,13 +290,15 @@ impl Storage {
 
 impl Inner {
     fn close(&self) -> Result<(), StorageError> {
+        self.health.close();
         self.log.stop();
+        self.catalog.end_term();
         self.verifier.stop();
         self.scrubber.stop();
         self.decisions.stop()?;
-        self.log.progress().health()?;
+        self.health.check()?;
         checkpoints::write(&self.database, &self.log.watermarks())?;
-        if let Err(error) = self.scrubber.scrub(Scope::Erasures, self.log.progress()) {
+        if let Err(error) = self.scrubber.scrub(Scope::Erasures, &self.health) {
             tracing::warn!(%error, "erased records are still on the disk; the next opening continues with them");
         }
         self.database.flush()

@@ -5,13 +5,13 @@ use axum::extract::State;
 use celeris_model::{ObservationId, UserId};
 use celeris_predictor::Amended;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::description::Gone;
 use crate::error::ApiError;
-use crate::extract::{Body, OfObservation};
+use crate::extract::{Body, OfObservation, Params};
 use crate::schema::ids::Id;
 use crate::state::Node;
 
@@ -22,6 +22,15 @@ pub struct CorrectBody {
     /// The new label, which counts as if it had been observed originally.
     #[schema(minimum = -1_000_000, maximum = 1_000_000)]
     label: f32,
+}
+
+/// The user of an observation.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct ByUser {
+    /// The user of the observation. Needed if several users have observations of this id.
+    #[param(value_type = Option<Id>)]
+    user: Option<UserId>,
 }
 
 /// The result of an amendment, once it is durable.
@@ -58,14 +67,15 @@ fn reply(observation_id: ObservationId, amended: Amended) -> Json<AmendReply> {
 /// The user's weights become exactly what they would be had the observation had this label
 /// originally. Trained versions reflect the correction after the next training.
 #[utoipa::path(put, path = "/v1/models/{model}/observations/{observation_id}", tag = "serving",
-    request_body = CorrectBody, params(OfObservation),
+    request_body = CorrectBody, params(OfObservation, ByUser),
     responses((status = 200, body = AmendReply), (status = 410, response = Gone)))]
 async fn correct_observation(
     State(node): State<Node>,
     OfObservation { model, observation_id }: OfObservation,
+    Params(ByUser { user }): Params<ByUser>,
     Body(body): Body<CorrectBody>,
 ) -> Result<Json<AmendReply>, ApiError> {
-    let amended = node.predictor.ingest().correct(&model, &observation_id, body.label).await?;
+    let amended = node.predictor.ingest().correct(&model, user.as_ref(), &observation_id, body.label).await?;
     Ok(reply(observation_id, amended))
 }
 
@@ -74,12 +84,13 @@ async fn correct_observation(
 /// The user's weights become exactly what they would be without the observation. Its id cannot be
 /// used again.
 #[utoipa::path(delete, path = "/v1/models/{model}/observations/{observation_id}", tag = "serving",
-    params(OfObservation),
+    params(OfObservation, ByUser),
     responses((status = 200, body = AmendReply), (status = 410, response = Gone)))]
 async fn forget_observation(
     State(node): State<Node>,
     OfObservation { model, observation_id }: OfObservation,
+    Params(ByUser { user }): Params<ByUser>,
 ) -> Result<Json<AmendReply>, ApiError> {
-    let amended = node.predictor.ingest().forget(&model, &observation_id).await?;
+    let amended = node.predictor.ingest().forget(&model, user.as_ref(), &observation_id).await?;
     Ok(reply(observation_id, amended))
 }

@@ -100,7 +100,7 @@ impl Promotion {
             let mut moved = Moved { users: users.len(), items: items.len(), overlap_at_10: 0.0, kendall_tau: 0.0 };
             for user in users {
                 let history = before.history(user)?;
-                let (a, b) = (before.scores(&history, &items)?, after.scores(&history, &items)?);
+                let (a, b) = (before.scores(user, &history, &items)?, after.scores(user, &history, &items)?);
                 moved.overlap_at_10 += overlap(&a, &b);
                 moved.kendall_tau += kendall_tau(&a, &b);
             }

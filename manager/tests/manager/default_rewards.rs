@@ -112,7 +112,7 @@ async fn a_failing_default_reward_does_not_stop_the_others() {
     let keeping = tokio::spawn(node.manager.decisions().clone().run());
     eventually("the first decisions", || node.outcomes(&first.0) == 2 && node.outcomes(&first.1) == 2).await;
     let films = node.decide("films", "u").await;
-    node.plant("films", "mallory", &films, 0).await;
+    node.plant("films", "u", &films, 0).await;
     let later = node.decide("films", "v").await;
     let books = node.decide("books", "u").await;
     eventually("the other slot, decision and model", || {
@@ -144,7 +144,7 @@ async fn a_reward_does_not_retract_a_reward_of_another_user() {
     };
     node.predictor.ingest().observe(&model("films"), reward).await.unwrap();
     let stream = StreamName::new("films").unwrap();
-    let found = node.storage.log().observation(&stream, &default_reward_id(&decision.id, 0)).unwrap();
+    let found = node.storage.log().observation_of_any_user(&stream, &default_reward_id(&decision.id, 0)).unwrap();
     assert!(matches!(found, Lookup::Found { record, .. } if record.user.as_str() == "mallory"));
     assert_eq!(node.outcomes(&decision), 1);
 }

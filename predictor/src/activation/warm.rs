@@ -12,12 +12,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celeris_model::{ItemId, ModelName, StreamName, UserEpoch, UserId};
+use celeris_model::{ItemId, ModelName, Shard, StreamName, UserEpoch, UserId};
 
 use super::Activation;
 use crate::cache::Hottest;
 use crate::error::PredictorError;
-use crate::features::FeatureStore;
+use crate::features::{FeatureScope, FeatureStore};
 use crate::ranking::CachedPredictions;
 use crate::users::{Preparation, Sources, UserEntry, UserKey};
 use crate::version::ServingVersion;
@@ -26,7 +26,7 @@ use crate::version::ServingVersion;
 pub struct Hot {
     stream: StreamName,
     users: Hottest<UserKey, Arc<UserEntry>>,
-    items: Vec<ItemId>,
+    items: Vec<(Shard, ItemId)>,
     items_of: usize,
     predictions: CachedPredictions,
 }
@@ -93,11 +93,11 @@ impl Activation {
             took: Duration::ZERO,
         };
         // Entries inserted last are evicted last, so insert the most recently used last.
-        for item in hot.items.iter().rev() {
+        for (shard, item) in hot.items.iter().rev() {
             if Instant::now() >= deadline {
                 break;
             }
-            features.resolve(&version, &hot.stream, item)?;
+            features.resolve(&version, FeatureScope { stream: &hot.stream, shard: *shard }, item)?;
             warmed.features.prepared += 1;
         }
         for (key, entry) in hot.users.entries {

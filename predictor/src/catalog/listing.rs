@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::ItemCatalog;
 use crate::error::PredictorError;
+use crate::features::FeatureScope;
 use crate::version::ServingVersion;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -92,7 +93,7 @@ impl ItemCatalog {
     pub fn item(&self, model: &ModelName, item: &ItemId) -> Result<Option<ItemView>, PredictorError> {
         let served = self.models.get(model)?;
         let version = served.active.load_full();
-        let resolved = self.features.resolve(&version, &served.stream, item)?;
+        let resolved = self.features.resolve(&version, FeatureScope::of_catalog(&served.stream), item)?;
         let is_known = resolved.known() || served.catalog.is_observed(item);
         if !is_known || served.catalog.is_deleted(item) {
             return Ok(None);

@@ -23,7 +23,7 @@ use celeris_storage::Storage;
 use parking_lot::Mutex;
 
 use crate::error::PredictorError;
-use crate::features::FeatureStore;
+use crate::features::{FeatureScope, FeatureStore};
 use crate::index::{CatalogView, ItemNews, Retrieval, RetrievalView, StreamCatalog};
 use crate::models::{Models, ServedModel};
 use crate::version::ServingVersion;
@@ -63,7 +63,9 @@ impl ItemCatalog {
         // From here on the version receives every change, so only items described or observed before
         // are missing.
         self.versions.lock().push(Arc::downgrade(version));
-        version.retrieval().fill(&catalog.listed(), |item| self.features.read(version, stream, item))
+        version
+            .retrieval()
+            .fill(&catalog.listed(), |item| self.features.read(version, FeatureScope::of_catalog(stream), item))
     }
 
     /// Lets an item be found after its first observation, which is durable and notes it.
@@ -78,7 +80,9 @@ impl ItemCatalog {
     /// Updates these rows in every version of the stream with the current features of their items.
     fn refresh(&self, stream: &StreamName, rows: &[Row]) -> Result<(), PredictorError> {
         for version in self.versions(stream) {
-            version.retrieval().refresh(rows, |item| self.features.read(&version, stream, item))?;
+            version
+                .retrieval()
+                .refresh(rows, |item| self.features.read(&version, FeatureScope::of_catalog(stream), item))?;
         }
         Ok(())
     }

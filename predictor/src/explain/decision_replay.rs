@@ -168,7 +168,8 @@ impl Explainer {
             return Ok(ReplayOutcome::Impossible(WhyNot::HistoryAmended));
         };
         let untracked = self.features.untracked();
-        let resolve = |item: &ItemId| untracked.resolve(version, &stream, item);
+        let scope = untracked.scope_of(&stream, &decision.user);
+        let resolve = |item: &ItemId| untracked.resolve(version, scope, item);
         let learnt = history.iter().map(|(item, _)| resolve(item)).collect::<Result<Vec<_>, _>>()?;
         let examples = examples(history.iter().map(|(_, record)| *record).zip(&learnt));
         let posterior = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64)?;

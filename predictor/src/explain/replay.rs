@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use celeris_model::preference::Takings;
-use celeris_model::{Estimate, Example, ItemId, Record, RecordKind, Sequence, StreamName, UserId, UserModel};
+use celeris_model::{Estimate, Example, ItemId, Record, RecordKind, Sequence, Shard, StreamName, UserId, UserModel};
 use celeris_storage::Storage;
 
 use crate::error::PredictorError;
@@ -23,7 +23,7 @@ pub struct Replay<'v> {
     stream: StreamName,
     storage: Storage,
     features: FeatureStore,
-    later: HashMap<ItemId, Arc<LaterItem>>,
+    later: HashMap<(Shard, ItemId), Arc<LaterItem>>,
 }
 
 /// One observation as a version would have predicted it.
@@ -73,11 +73,11 @@ impl<'v> Replay<'v> {
         let last = events.iter().rposition(|(sequence, ..)| wanted(*sequence)).unwrap_or(first);
         let events = &events[..=last];
         let resolved: Vec<Resolved<'v>> =
-            events.iter().map(|(_, item, _)| self.resolve(item)).collect::<Result<_, _>>()?;
+            events.iter().map(|(_, item, _)| self.resolve(user, item)).collect::<Result<_, _>>()?;
         let examples = examples(events.iter().map(|event| event.2).zip(&resolved));
         let met: HashSet<&ItemId> = events.iter().map(|(_, item, _)| *item).collect();
         let among = among.iter().filter(|item| !met.contains(item));
-        let among: Vec<Resolved<'v>> = among.map(|item| self.resolve(item)).collect::<Result<_, _>>()?;
+        let among: Vec<Resolved<'v>> = among.map(|item| self.resolve(user, item)).collect::<Result<_, _>>()?;
         let learning = &self.version.learning;
         let mut state = UserModel::rebuild(learning, examples.as_slice(), first as u64)?;
         let mut replayed = Vec::new();
@@ -99,12 +99,18 @@ impl<'v> Replay<'v> {
     ///
     /// # Errors
     /// `Model` or `Storage`.
-    pub fn scores(&mut self, history: &[(Sequence, Record)], items: &[ItemId]) -> Result<Vec<f32>, PredictorError> {
+    pub fn scores(
+        &mut self,
+        user: &UserId,
+        history: &[(Sequence, Record)],
+        items: &[ItemId],
+    ) -> Result<Vec<f32>, PredictorError> {
         let events = observations(history);
-        let seen: Vec<Resolved<'v>> = events.iter().map(|(_, item, _)| self.resolve(item)).collect::<Result<_, _>>()?;
+        let seen = events.iter().map(|(_, item, _)| self.resolve(user, item));
+        let seen: Vec<Resolved<'v>> = seen.collect::<Result<_, _>>()?;
         let examples = examples(events.iter().map(|event| event.2).zip(&seen));
         let state = UserModel::rebuild(&self.version.learning, examples.as_slice(), examples.len() as u64)?;
-        let asked: Vec<Resolved<'v>> = items.iter().map(|item| self.resolve(item)).collect::<Result<_, _>>()?;
+        let asked: Vec<Resolved<'v>> = items.iter().map(|item| self.resolve(user, item)).collect::<Result<_, _>>()?;
         Ok(scores(&state, &asked))
     }
 
@@ -116,18 +122,20 @@ impl<'v> Replay<'v> {
         Ok(self.storage.histories().of(&self.stream, user)?)
     }
 
-    fn resolve(&mut self, item: &ItemId) -> Result<Resolved<'v>, PredictorError> {
+    fn resolve(&mut self, user: &UserId, item: &ItemId) -> Result<Resolved<'v>, PredictorError> {
         if let Some(row) = self.version.theta.get(item) {
             return Ok(Resolved::Trained(row));
         }
-        if let Some(found) = self.later.get(item) {
+        let scope = self.features.scope_of(&self.stream, user);
+        let key = (scope.shard, item.clone());
+        if let Some(found) = self.later.get(&key) {
             return Ok(Resolved::Later(found.clone()));
         }
-        let found = self.features.read(self.version, &self.stream, item)?;
+        let found = self.features.read(self.version, scope, item)?;
         if self.later.len() >= REMEMBERED_ITEMS_MAX {
             self.later.clear();
         }
-        self.later.insert(item.clone(), found.clone());
+        self.later.insert(key, found.clone());
         Ok(Resolved::Later(found))
     }
 }

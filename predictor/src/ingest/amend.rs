@@ -67,36 +67,48 @@ enum Attempt {
 
 impl Ingest {
     /// Corrects an observation's label: the user's states become as if it had always had this
-    /// label.
+    /// label. Without `user`, the id must be that of one user alone.
     ///
     /// # Errors
     /// `UnknownModel`, `UnknownObservation`, `Model` for an invalid label; `Storage`, with
-    /// `ObservationForgotten` if it was retracted.
-    pub async fn correct(&self, model: &ModelName, id: &ObservationId, label: f32) -> Result<Amended, PredictorError> {
+    /// `AmbiguousId`, or `ObservationForgotten` if it was retracted.
+    pub async fn correct(
+        &self,
+        model: &ModelName,
+        user: Option<&UserId>,
+        id: &ObservationId,
+        label: f32,
+    ) -> Result<Amended, PredictorError> {
         check_label(label)?;
         let served = self.models.on_stream_of(model)?;
         let accepted = self.models.accepted_label(model, &served, label)?;
-        let amended = self.amend_observation(&served, id, Some(accepted)).await?;
+        let amended = self.amend_observation(&served, (user, id), Some(accepted)).await?;
         Ok(Amended { clipped: (accepted.to_bits() != label.to_bits()).then_some(accepted), ..amended })
     }
 
-    /// Retracts an observation: the user's states become as if it had never been made.
+    /// Retracts an observation: the user's states become as if it had never been made. Without
+    /// `user`, the id must be that of one user alone.
     ///
     /// # Errors
-    /// `UnknownModel`, `UnknownObservation`; `Storage`, with `ObservationForgotten` if it was
-    /// already retracted.
-    pub async fn forget(&self, model: &ModelName, id: &ObservationId) -> Result<Amended, PredictorError> {
-        self.amend_observation(&self.models.on_stream_of(model)?, id, None).await
+    /// `UnknownModel`, `UnknownObservation`; `Storage`, with `AmbiguousId`, or
+    /// `ObservationForgotten` if it was already retracted.
+    pub async fn forget(
+        &self,
+        model: &ModelName,
+        user: Option<&UserId>,
+        id: &ObservationId,
+    ) -> Result<Amended, PredictorError> {
+        self.amend_observation(&self.models.on_stream_of(model)?, (user, id), None).await
     }
 
     async fn amend_observation(
         &self,
         model: &Arc<ServedModel>,
-        id: &ObservationId,
+        target: (Option<&UserId>, &ObservationId),
         label: Option<f32>,
     ) -> Result<Amended, PredictorError> {
         loop {
-            let (sequence, original) = self.find(&model.stream, id)?;
+            let (sequence, original) = self.find(&model.stream, target)?;
             let user = original.user.clone();
             if label.is_some_and(|label| label.to_bits() == original.label.to_bits()) {
                 let context = self.users.context(Arc::clone(model), &user);
@@ -118,8 +130,17 @@ impl Ingest {
         }
     }
 
-    fn find(&self, stream: &StreamName, id: &ObservationId) -> Result<(Sequence, Record), PredictorError> {
-        match self.storage.log().observation(stream, id)? {
+    fn find(
+        &self,
+        stream: &StreamName,
+        (user, id): (Option<&UserId>, &ObservationId),
+    ) -> Result<(Sequence, Record), PredictorError> {
+        let log = self.storage.log();
+        let found = match user {
+            Some(user) => log.observation(stream, user, id)?,
+            None => log.observation_of_any_user(stream, id)?,
+        };
+        match found {
             Lookup::Found { sequence, record, .. } if record.kind == RecordKind::Observe => Ok((sequence, record)),
             Lookup::Forgotten => Err(StorageError::ObservationForgotten { id: id.as_str().to_owned() }.into()),
             Lookup::Found { .. } | Lookup::Unknown => Err(PredictorError::UnknownObservation { id: id.clone() }),

@@ -98,16 +98,16 @@ impl Ingest {
         let served = &context.model;
         // A duplicate must not retract the default reward.
         if let Some(id) = &observation.observation_id
-            && self.storage.log().observation(&served.stream, id)? != Lookup::Unknown
+            && self.storage.log().observation(&served.stream, &observation.user, id)? != Lookup::Unknown
         {
             return Ok(());
         }
-        let found = self.storage.log().observation(&served.stream, &default)?;
+        let found = self.storage.log().observation(&served.stream, &observation.user, &default)?;
         let Lookup::Found { record: of_default, .. } = found else { return Ok(()) };
         if !is_default_reward(&of_default, &decision, slot) {
             return Ok(());
         }
-        match self.forget(model, &default).await {
+        match self.forget(model, Some(&observation.user), &default).await {
             Ok(_) => {
                 served.exploration.replaced(now);
                 Ok(())

@@ -184,7 +184,7 @@ impl Ingest {
             // Rebuilding a state locks other items, so it must happen before this item is locked.
             state.model(version, sources)?;
         }
-        let (resolved, freeze) = self.features.freeze(versions, slots, stream, &observation.item)?;
+        let (resolved, freeze) = self.features.freeze(versions, slots, sources.scope(), &observation.item)?;
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {
             let model = state.model(version, sources)?;
@@ -216,7 +216,7 @@ impl Ingest {
             self.attribution.reward(facts);
         }
         if let Some(freeze) = freeze {
-            freeze.enqueued(placed.ticket().position());
+            freeze.enqueued(placed.ticket());
         }
         let learners: Vec<Learner> =
             versions.iter().zip(resolved).map(|(version, newest)| Learner { version, newest }).collect();

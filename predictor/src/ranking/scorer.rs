@@ -132,11 +132,12 @@ impl Scorer {
         items: &ResolvedItems<'_>,
     ) -> Result<Vec<Resolved<'s>>, PredictorError> {
         let version = &*context.version;
+        let scope = self.features.scope_of(&context.key.stream, &context.key.user);
         let mut resolved = Vec::with_capacity(items.len());
         for (item, slot) in &items.items {
             resolved.push(match slot {
                 Some(slot) => Resolved::Trained(version.theta.row(*slot as usize)),
-                None => self.features.resolve(version, &context.model.stream, item)?,
+                None => self.features.resolve(version, scope, item)?,
             });
         }
         Ok(resolved)
@@ -260,9 +261,10 @@ impl Scorer {
         features: &FeatureStore,
     ) -> Result<(), PredictorError> {
         let revisions: Vec<u64> = items.iter().map(|item| self.features.revision(item)).collect();
+        let scope = features.scope_of(stream, user);
         let mut resolved = Vec::with_capacity(items.len());
         for item in items {
-            resolved.push(features.resolve(version, stream, item)?);
+            resolved.push(features.resolve(version, scope, item)?);
         }
         let estimates = estimates(model, version, resolved.iter());
         for (((item, revision), resolved), estimate) in items.iter().zip(revisions).zip(&resolved).zip(estimates) {

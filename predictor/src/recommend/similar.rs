@@ -7,6 +7,7 @@ use celeris_retrieval::{Filter, Similarity};
 
 use super::Recommender;
 use crate::error::PredictorError;
+use crate::features::FeatureScope;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimilarRequest {
@@ -46,7 +47,7 @@ impl Recommender {
     pub fn similar(&self, request: &SimilarRequest) -> Result<Similar, PredictorError> {
         let served = self.models.get(&request.model)?;
         let (version, catalog) = (served.active.load_full(), &served.catalog);
-        let resolved = self.features.resolve(&version, &served.stream, &request.item)?;
+        let resolved = self.features.resolve(&version, FeatureScope::of_catalog(&served.stream), &request.item)?;
         if !resolved.known() || catalog.is_deleted(&request.item) {
             return Err(PredictorError::UnknownItem { model: request.model.clone(), item: request.item.clone() });
         }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use celeris_features::{ColdItem, Theta};
 use celeris_model::preference::Takings;
 use celeris_model::{
-    Example, ItemId, Learning, Loss, ModelId, ModelName, Observation, ObservationId, Prior, RecordKind, StreamName,
-    UserEpoch, UserId, UserModel, VersionId,
+    Example, ItemId, Learning, Loss, ModelId, ModelName, Observation, ObservationId, Prior, RecordKind, Shard,
+    StreamName, UserEpoch, UserId, UserModel, VersionId,
 };
 use celeris_predictor::{
     ItemChange, PredictRequest, Predictor, PredictorError, PredictorOptions, ServingSettings, ServingVersion,
@@ -195,7 +195,8 @@ impl Node {
         for (_, record) in observed.clone() {
             let item = record.item.clone().unwrap();
             if version.theta.get(&item).is_none() {
-                let features = self.storage.items().frozen(version.model_id, version.id, &item).unwrap();
+                let features =
+                    self.storage.items().frozen((version.model_id, version.id), Shard::default(), &item).unwrap();
                 let features = features.expect("features that a state has learnt from are frozen");
                 frozen.insert(item, features);
             }
@@ -341,14 +342,14 @@ impl Scene {
                 let Some(id) = self.sent(who, place) else { return };
                 let label = if label > 2.0 { 1.0 } else { 0.0 };
                 self.wait(async move {
-                    let amended = predictor.ingest().correct(&name("steady"), &id, label).await?;
+                    let amended = predictor.ingest().correct(&name("steady"), None, &id, label).await?;
                     Ok(Some((who, amended.user_epoch)))
                 });
             }
             Step::Retract { user: who, place } => {
                 let Some(id) = self.sent(who, place) else { return };
                 self.wait(async move {
-                    let amended = predictor.ingest().forget(&name("steady"), &id).await?;
+                    let amended = predictor.ingest().forget(&name("steady"), None, &id).await?;
                     Ok(Some((who, amended.user_epoch)))
                 });
             }

@@ -185,10 +185,10 @@ async fn resumed_states_equal_a_replay_bit_for_bit() {
 
     // Amend records that the snapshots cover, while most of the history is not in memory.
     let open = open.again(dir.path(), &NAMES, 1);
-    open.predictor.ingest().correct(&name("graded"), &Scene::id(70), 0.25).await.unwrap();
+    open.predictor.ingest().correct(&name("graded"), None, &Scene::id(70), 0.25).await.unwrap();
     scene.observed[70].label = 0.25;
     scene.check_all(&open, 1, "after a correction").await;
-    open.predictor.ingest().forget(&name("graded"), &Scene::id(4_000)).await.unwrap();
+    open.predictor.ingest().forget(&name("graded"), None, &Scene::id(4_000)).await.unwrap();
     assert_eq!(NAMES.map(|model| open.summed(model)), [0; 5], "snapshots do not contain retracted observations");
     scene.observed.retain(|observed| observed.id != 4_000);
     let open = open.again(dir.path(), &NAMES, 1);

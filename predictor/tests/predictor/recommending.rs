@@ -303,11 +303,11 @@ async fn seen_items_equal_those_in_the_log() {
             match rng.random_range(0..30) {
                 0 if !ids.is_empty() => {
                     let id = ids.swap_remove(rng.random_range(0..ids.len()));
-                    predictor.ingest().forget(&model(), &id).await.unwrap();
+                    predictor.ingest().forget(&model(), None, &id).await.unwrap();
                 }
                 1 if !ids.is_empty() => {
                     let id = &ids[rng.random_range(0..ids.len())];
-                    predictor.ingest().correct(&model(), id, rng.random_range(1.0..5.0)).await.unwrap();
+                    predictor.ingest().correct(&model(), None, id, rng.random_range(1.0..5.0)).await.unwrap();
                 }
                 2 if round % 4 == 0 => {
                     predictor.erase(&model(), &user(0)).await.unwrap();

@@ -181,14 +181,14 @@ async fn each_pair_is_one_preference_through_amendments_evictions_and_restarts()
                     let place = rng.random_range(0..observed[who].len());
                     let label = label(&mut rng);
                     let of_user = &mut observed[who][place];
-                    open.predictor.ingest().correct(&name(NAMES[0]), &of_user.id, label).await.unwrap();
+                    open.predictor.ingest().correct(&name(NAMES[0]), None, &of_user.id, label).await.unwrap();
                     of_user.label = label;
                 }
                 4..6 if !observed[who].is_empty() => {
                     // Often the first of its pair.
                     let place = if rng.random_bool(0.5) { 0 } else { rng.random_range(0..observed[who].len()) };
                     let retracted = observed[who].remove(place);
-                    open.predictor.ingest().forget(&name(NAMES[0]), &retracted.id).await.unwrap();
+                    open.predictor.ingest().forget(&name(NAMES[0]), None, &retracted.id).await.unwrap();
                 }
                 _ => {
                     let next = Observed {
@@ -230,14 +230,14 @@ async fn when_the_first_play_is_retracted_the_next_one_is_the_first() {
         open.observe(0, observed).await;
     }
     open.check(0, &observed, "after four").await;
-    open.predictor.ingest().forget(&name("plays"), &observed[0].id).await.unwrap();
+    open.predictor.ingest().forget(&name("plays"), None, &observed[0].id).await.unwrap();
     observed.remove(0);
     open.check(0, &observed, "without the first").await;
     // Corrected to 0, it is no longer a play.
-    open.predictor.ingest().correct(&name("plays"), &observed[0].id, 0.0).await.unwrap();
+    open.predictor.ingest().correct(&name("plays"), None, &observed[0].id, 0.0).await.unwrap();
     observed[0].label = 0.0;
     open.check(0, &observed, "with an empty second").await;
-    open.predictor.ingest().correct(&name("plays"), &observed[0].id, 3.0).await.unwrap();
+    open.predictor.ingest().correct(&name("plays"), None, &observed[0].id, 3.0).await.unwrap();
     observed[0].label = 3.0;
     open.check(0, &observed, "with a full second").await;
 }

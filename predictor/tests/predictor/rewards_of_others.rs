@@ -70,6 +70,6 @@ async fn a_retraction_keeps_the_rewards_of_another_users_decision() {
 
     // The rewarded slots are no longer in memory.
     let predictor = open(dir.path());
-    predictor.ingest().forget(&model(), &of_another.observation_id).await.unwrap();
+    predictor.ingest().forget(&model(), None, &of_another.observation_id).await.unwrap();
     assert_eq!(reward(&predictor, "ann", &decision).await.joined, Some(Joined::Repeated));
 }

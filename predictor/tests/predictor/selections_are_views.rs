@@ -174,10 +174,10 @@ async fn states_equal_a_replay_of_the_log_after_amendments() {
             let any = any.and_then(|at| observed.keys().nth(at)).cloned();
             match (rng.random_range(0..40), any) {
                 (0, Some(id)) => {
-                    drop(predictor.ingest().correct(&model, &id, rng.random_range(1.0..5.0)).await.unwrap());
+                    drop(predictor.ingest().correct(&model, None, &id, rng.random_range(1.0..5.0)).await.unwrap());
                 }
                 (1, Some(id)) => {
-                    predictor.ingest().forget(&model, &id).await.unwrap();
+                    predictor.ingest().forget(&model, None, &id).await.unwrap();
                     observed.remove(&id);
                 }
                 (2, Some(_)) if round % 5 == 0 => {
@@ -335,7 +335,7 @@ async fn an_amendment_has_the_state_stored_again() {
     let before = store_if_due().unwrap();
     drop(observe(1).await.unwrap());
     assert_eq!(store_if_due().as_ref(), Some(&before), "one record is not enough");
-    predictor.ingest().forget(&model, &first).await.unwrap();
+    predictor.ingest().forget(&model, None, &first).await.unwrap();
     assert_ne!(store_if_due().unwrap(), before);
     storage.close().unwrap();
 }

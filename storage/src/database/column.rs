@@ -14,6 +14,7 @@ pub(crate) enum Column {
     Erasures,
     Snapshots,
     Checkpoints,
+    Cursors,
     Decisions,
     DecidedFor,
     DecisionsErased,
@@ -33,6 +34,7 @@ impl Column {
         Self::Erasures,
         Self::Snapshots,
         Self::Checkpoints,
+        Self::Cursors,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -48,6 +50,7 @@ impl Column {
             Self::Erasures => "erasures",
             Self::Snapshots => "snapshots",
             Self::Checkpoints => "checkpoints",
+            Self::Cursors => "cursors",
             Self::Decisions => "decisions",
             Self::DecidedFor => "decided_for",
             Self::DecisionsErased => "decisions_erased",
@@ -63,7 +66,13 @@ impl Column {
     pub(super) fn wants_filter(self) -> bool {
         !matches!(
             self,
-            Self::Log | Self::History | Self::ObservedItems | Self::Registry | Self::Checkpoints | Self::DecidedFor
+            Self::Log
+                | Self::History
+                | Self::ObservedItems
+                | Self::Registry
+                | Self::Checkpoints
+                | Self::Cursors
+                | Self::DecidedFor
         )
     }
 }

@@ -153,8 +153,14 @@ impl Database {
     }
 
     /// RocksDB's sequence number, which every write increases for the life of the database.
+    #[cfg(test)]
     pub(crate) fn latest_write(&self) -> u64 {
         self.db.latest_sequence_number()
+    }
+
+    /// Syncs the write-ahead log: everything written before survives a power failure.
+    pub(crate) fn sync(&self) -> Result<(), StorageError> {
+        self.db.flush_wal(true).map_err(self.failure("sync"))
     }
 
     /// Flushes all memtables to sorted files, which leaves the write-ahead log empty.
@@ -214,6 +220,29 @@ impl Database {
     }
 }
 
+/// A complete write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    Put(Column, Vec<u8>, Vec<u8>),
+    Delete(Column, Vec<u8>),
+    DeletePrefix(Column, Vec<u8>),
+}
+
+impl Change {
+    pub(crate) fn column(&self) -> Column {
+        match self {
+            Self::Put(column, ..) | Self::Delete(column, _) | Self::DeletePrefix(column, _) => *column,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Put(_, key, value) => key.len() + value.len(),
+            Self::Delete(_, key) | Self::DeletePrefix(_, key) => key.len(),
+        }
+    }
+}
+
 /// Writes that are applied atomically and in order.
 pub(crate) struct Batch<'a> {
     database: &'a Database,
@@ -239,6 +268,14 @@ impl<'a> Batch<'a> {
     pub(crate) fn delete_prefix(&mut self, column: Column, prefix: &[u8]) {
         let to = after_prefix(prefix.to_vec());
         self.writes.delete_range_cf(self.handle(column), prefix, to.as_slice());
+    }
+
+    pub(crate) fn change(&mut self, change: &Change) {
+        match change {
+            Change::Put(column, key, value) => self.put(*column, key, value),
+            Change::Delete(column, key) => self.delete(*column, key),
+            Change::DeletePrefix(column, prefix) => self.delete_prefix(*column, prefix),
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {

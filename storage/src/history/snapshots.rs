@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use celeris_model::{GramSums, ModelId, StreamName, UserEpoch, UserId, VersionId};
+use celeris_model::{GramSums, ModelId, Partition, StreamName, UserEpoch, UserId, VersionId};
 
 use super::Histories;
 use crate::database::{Access, Column, KeyRange};
@@ -42,7 +42,7 @@ impl Histories<'_> {
     /// those of the user's observations up to the epoch, as in the log once it is written.
     ///
     /// # Errors
-    /// `Overloaded`, `StorageFull`, `Poisoned` or `Closed`; the snapshot is not stored then, and
+    /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `NotOwner` or `Fenced`; the snapshot is not stored then, and
     /// nothing is lost.
     pub fn keep_snapshot(
         &self,
@@ -52,7 +52,7 @@ impl Histories<'_> {
         snapshot: &Snapshot,
     ) -> Result<(), StorageError> {
         debug_assert!(snapshot.epoch >= SNAPSHOT_EPOCH_MIN, "only long histories have snapshots");
-        self.log.keep_snapshot(encode(keys::snapshot(stream, user, model), snapshot))
+        self.log.keep_snapshot(Partition::of(user), encode(keys::snapshot(stream, user, model), snapshot))
     }
 
     /// The snapshot of a user's state under a model, if there is one.
@@ -82,7 +82,7 @@ impl Histories<'_> {
         })?;
         let mut batch = self.database.batch();
         keys.iter().for_each(|key| batch.delete(Column::Snapshots, key));
-        self.log.commit(batch)
+        self.log.write_derived(batch)
     }
 }
 

@@ -1,13 +1,13 @@
 //! Item features: those given by callers, and those frozen by versions.
 
-use celeris_model::{ItemId, ModelId, VersionId};
+use celeris_model::{ItemId, ModelId, Shard, VersionId};
 
 use super::Items;
-use crate::database::Column;
+use crate::database::{Change, Column};
 use crate::error::StorageError;
 use crate::layout::features::{self, FrozenFeatures, ItemFeatures};
 use crate::layout::keys;
-use crate::log::CommitPosition;
+use crate::log::Ticket;
 
 impl Items<'_> {
     /// The features that a caller has given for an item.
@@ -20,40 +20,40 @@ impl Items<'_> {
         value.map(|value| features::decode_given(&key, &value)).transpose()
     }
 
-    /// The features that a version has frozen for an item, if it has learnt from it.
+    /// The features that a version has frozen for an item and the users of a shard, if it has learnt
+    /// from one of them.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
     pub fn frozen(
         &self,
-        model: ModelId,
-        version: VersionId,
+        of: (ModelId, VersionId),
+        shard: Shard,
         item: &ItemId,
     ) -> Result<Option<FrozenFeatures>, StorageError> {
-        let value = self.database.get(Column::Frozen, &keys::frozen(model, version, item))?;
-        value.map(|value| features::decode_frozen(model, version, item, &value)).transpose()
+        let value = self.database.get(Column::Frozen, &keys::frozen(of, shard, item))?;
+        value.map(|value| features::decode_frozen(of, shard, item, &value)).transpose()
     }
 
-    /// Freezes the features of an item under a version, after all earlier appends; durable at the
-    /// returned position.
+    /// Freezes the features of an item under a version for the users of a shard, after all earlier
+    /// appends to the shard; durable with the returned ticket.
     ///
-    /// The caller guarantees that an item of a version is always frozen with the same features. The
+    /// The caller guarantees that a shard freezes an item of a version only once. The
     /// write is accepted even if the disk is nearly full: without it the state that learns from the
     /// features could not be rebuilt.
     ///
     /// # Errors
-    /// `Overloaded`, `Poisoned` or `Closed`; nothing is frozen then.
-    pub fn freeze(&self, frozen: &FrozenFeatures) -> Result<CommitPosition, StorageError> {
-        self.log.freeze(features::encode_frozen(frozen))
+    /// `Overloaded`, `Poisoned`, `Closed`, `NotOwner` or `Fenced`; nothing is frozen then.
+    pub fn freeze(&self, shard: Shard, frozen: &FrozenFeatures) -> Result<Ticket, StorageError> {
+        self.log.freeze(shard, features::encode_frozen(shard, frozen))
     }
 
     /// Deletes the features frozen by a version of a model. Returns once the deletion is durable.
     ///
     /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
+    /// `Poisoned`, `Closed`, `NotOwner`, `Fenced` or `Database`.
     pub fn delete_frozen(&self, model: ModelId, version: VersionId) -> Result<(), StorageError> {
-        let mut batch = self.database.batch();
-        batch.delete_prefix(Column::Frozen, &keys::frozen_by(model, version));
-        self.log.commit(batch)
+        let change = Change::DeletePrefix(Column::Frozen, keys::frozen_by(model, version));
+        self.catalog.commit(|_| vec![change]).map(drop)
     }
 }

@@ -5,10 +5,10 @@ mod features;
 use std::ops::ControlFlow;
 
 use celeris_model::{ItemId, ModelId, StreamName};
-use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-use crate::database::{Access, Batch, Column, Database, KeyRange};
+use crate::catalog_log::{CatalogLog, Changes};
+use crate::database::{Access, Change, Column, Database, KeyRange};
 use crate::disk_space::SpaceGuard;
 use crate::error::StorageError;
 use crate::layout::envelope::{corrupt, sealed, unseal};
@@ -21,7 +21,8 @@ use crate::log::Log;
 pub struct ItemRecord {
     /// The attributes as given.
     pub attributes: Map<String, Value>,
-    /// Increases with every change of the item, also across a deletion; not consecutive.
+    /// The revision of the catalog with its last change: greater with every change, also across a
+    /// deletion.
     pub revision: u64,
 }
 
@@ -61,8 +62,7 @@ pub struct Items<'s> {
     pub(crate) database: &'s Database,
     pub(crate) space: &'s SpaceGuard,
     pub(crate) log: &'s Log,
-    /// Held while a revision is chosen and written, so that revisions are unique.
-    pub(crate) revisions: &'s Mutex<()>,
+    pub(crate) catalog: &'s CatalogLog,
 }
 
 impl Items<'_> {
@@ -70,32 +70,37 @@ impl Items<'_> {
     /// Returns once they are durable. The caller bounds their number.
     ///
     /// # Errors
-    /// `StorageFull`, `Poisoned`, `Closed` or `Database`.
+    /// `StorageFull`, `Poisoned`, `Closed`, `NotOwner`, `Fenced` or `Database`.
     pub fn write<'a>(
         &self,
         stream: &StreamName,
         writes: impl IntoIterator<Item = ItemWrite<'a>>,
     ) -> Result<u64, StorageError> {
-        self.write_with_revision(|batch, revision| {
+        self.space.check()?;
+        self.catalog.commit(|revision| {
+            let mut changes = Changes::new();
             for write in writes {
                 match write {
                     ItemWrite::Describe(item, attributes) => {
                         let key = keys::item(stream, item);
-                        batch.put(Column::Items, &key, &encode(&key, revision, attributes));
+                        let value = encode(&key, revision, attributes);
+                        changes.push(Change::Put(Column::Items, key, value));
                     }
                     ItemWrite::Give(model, item, features) => {
                         let (key, value) = encode_given(model, item, revision, features);
-                        batch.put(Column::ItemFeatures, &key, &value);
+                        changes.push(Change::Put(Column::ItemFeatures, key, value));
                     }
                     ItemWrite::Delete(item, models) => {
                         let key = keys::item(stream, item);
-                        batch.put(Column::Items, &key, &tombstone(&key, revision));
-                        for model in models {
-                            batch.delete(Column::ItemFeatures, &keys::item_features(*model, item));
-                        }
+                        let value = tombstone(&key, revision);
+                        changes.push(Change::Put(Column::Items, key, value));
+                        let features = |model: &ModelId| keys::item_features(*model, item);
+                        changes
+                            .extend(models.iter().map(|model| Change::Delete(Column::ItemFeatures, features(model))));
                     }
                 }
             }
+            changes
         })
     }
 
@@ -177,19 +182,6 @@ impl Items<'_> {
             Ok(if items.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         Ok(items)
-    }
-
-    /// Writes and syncs the entries of `fill` under a revision greater than all before.
-    fn write_with_revision(&self, fill: impl FnOnce(&mut Batch, u64)) -> Result<u64, StorageError> {
-        self.space.check()?;
-        let _chosen = self.revisions.lock();
-        // RocksDB counts its writes, and this write increases the count, so the next revision is
-        // greater.
-        let revision = self.database.latest_write() + 1;
-        let mut batch = self.database.batch();
-        fill(&mut batch, revision);
-        self.log.commit(batch)?;
-        Ok(revision)
     }
 }
 

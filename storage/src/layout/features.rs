@@ -1,6 +1,6 @@
 //! The stored form of item features: those given by callers, and those frozen by versions.
 
-use celeris_model::{FeatureOrigin, ItemId, ModelId, VersionId};
+use celeris_model::{FeatureOrigin, ItemId, ModelId, Shard, VersionId};
 use serde::{Deserialize, Serialize};
 
 use super::envelope::{corrupt, sealed, unseal};
@@ -17,7 +17,8 @@ pub struct ItemFeatures {
     pub revision: u64,
 }
 
-/// The features of one item that a version uses from the first observation that it learnt from on.
+/// The features of one item that a version uses for the users of a shard, from the first observation
+/// that it learnt from there on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrozenFeatures {
     pub model: ModelId,
@@ -56,8 +57,8 @@ pub(crate) fn encode_given(model: ModelId, item: &ItemId, revision: u64, feature
 }
 
 /// Key and value of an item's frozen features.
-pub(crate) fn encode_frozen(frozen: &FrozenFeatures) -> (Vec<u8>, Vec<u8>) {
-    let key = keys::frozen(frozen.model, frozen.version, &frozen.item);
+pub(crate) fn encode_frozen(shard: Shard, frozen: &FrozenFeatures) -> (Vec<u8>, Vec<u8>) {
+    let key = keys::frozen((frozen.model, frozen.version), shard, &frozen.item);
     let place = (0_u8..).zip(ORIGINS).find_map(|(place, origin)| (origin == frozen.origin).then_some(place));
     let origin = place.expect("every origin has a place");
     let value = encode(&key, &StoredFrozen { offset: frozen.offset, features: frozen.features.clone(), origin });
@@ -83,12 +84,12 @@ pub(crate) fn decode_given(key: &[u8], value: &[u8]) -> Result<ItemFeatures, Sto
 /// # Errors
 /// [`StorageError::Corrupt`].
 pub(crate) fn decode_frozen(
-    model: ModelId,
-    version: VersionId,
+    (model, version): (ModelId, VersionId),
+    shard: Shard,
     item: &ItemId,
     value: &[u8],
 ) -> Result<FrozenFeatures, StorageError> {
-    let key = keys::frozen(model, version, item);
+    let key = keys::frozen((model, version), shard, item);
     let StoredFrozen { offset, features, origin } = decode(Column::Frozen, &key, value)?;
     let unknown = || corrupt(Column::Frozen, &key, "it has an unknown origin");
     let origin = *ORIGINS.get(usize::from(origin)).ok_or_else(unknown)?;
@@ -118,7 +119,7 @@ mod tests {
                 features: vec![1.0],
                 origin,
             };
-            let (key, value) = encode_frozen(&frozen);
+            let (key, value) = encode_frozen(Shard::default(), &frozen);
             let hex = keys::hex(unseal(Column::Frozen, &key, &value).unwrap());
             assert_eq!(hex, format!("000080bf010000803f0{place}"));
         }

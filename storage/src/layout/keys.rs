@@ -13,12 +13,13 @@
 //! |-------------------|--------------------------------------------|-------------------------------------------|
 //! | `log`             | stream, partition, sequence                | sealed [record](super::record)            |
 //! | `history`         | stream, partition, user, user epoch        | sequence as a varint, [event]             |
-//! | `observation_ids` | stream, 16 bytes of a keyed [hash]         | partition byte, sequence as a varint      |
+//! | `observation_ids` | stream, partition, 8 bytes of a keyed      | sequence as a varint                      |
+//! |                   | [hash] of the id, 16 of user and id        |                                           |
 //! | `items`           | stream, item                               | sealed revision (varint), attributes JSON |
 //! |                   |                                            | or sealed revision alone: it was deleted  |
 //! | `observed_items`  | stream, item                               | nothing: it was observed                  |
 //! | `item_features`   | model id, item                                | sealed revision, features                 |
-//! | `frozen`          | model id, version, item                    | sealed offset, features, origin           |
+//! | `frozen`          | model id, version, shard (a byte), item    | sealed offset, features, origin           |
 //! | `registry`         | the parts of the [`crate::RegistryKey`]     | sealed JSON                               |
 //! | `erasures`        | byte 0                                     | sealed key of the hashes, 16 bytes        |
 //! |                   | byte 1, stream, 16 bytes of a keyed [hash] | sealed last epoch of an erased user       |
@@ -26,6 +27,8 @@
 //! |                   | byte 3, stream, partition, sequence        | sealed range to scrub (`log/scrub.rs`)    |
 //! | `snapshots`       | stream, partition, user, model id          | sealed [snapshot](crate::Snapshot)        |
 //! | `checkpoints`     | stream                                     | sealed [watermark](crate::Watermark)      |
+//! | `cursors`         | shard, or byte 255 for the catalog         | sealed position in its replicated log     |
+//! |                   | byte 254                                   | sealed last revision of the catalog       |
 //! | `decisions`       | model id, decision id                      | sealed decision                           |
 //! | `decided_for`     | model id, user, decision id                | nothing                                   |
 //! | `decisions_erased`| model id                                   | sealed count                              |
@@ -35,7 +38,9 @@
 //! [hash]: super::hashing
 //! [event]: super::event
 
-use celeris_model::{DecisionId, ItemId, ModelId, Partition, Sequence, StreamName, UserEpoch, UserId, VersionId};
+use celeris_model::{
+    DecisionId, ItemId, ModelId, Partition, Sequence, Shard, StreamName, UserEpoch, UserId, VersionId,
+};
 
 use super::hashing::{IdHash, UserHash};
 use crate::database::KeyRange;
@@ -120,9 +125,16 @@ pub(crate) fn history(stream: &StreamName, user: &UserId, epoch: UserEpoch) -> V
 
 /// A client-given observation id. The id itself is stored in the record only, so that it is removed
 /// with the record.
-pub(crate) fn observation_id(stream: &StreamName, id: IdHash) -> Vec<u8> {
-    let mut key = of_stream(stream);
-    key.extend_from_slice(&id.bytes());
+pub(crate) fn observation_id(stream: &StreamName, partition: Partition, id: IdHash) -> Vec<u8> {
+    let mut key = observations_of_id(stream, partition, id.id_bytes());
+    key.extend_from_slice(&id.observation_bytes());
+    key
+}
+
+/// Prefix of the observations that users of a partition gave one id.
+pub(crate) fn observations_of_id(stream: &StreamName, partition: Partition, id: [u8; 8]) -> Vec<u8> {
+    let mut key = of_partition(stream, partition);
+    key.extend_from_slice(&id);
     key
 }
 
@@ -184,9 +196,22 @@ pub(crate) fn frozen_by(model: ModelId, version: VersionId) -> Vec<u8> {
     key
 }
 
-/// An item's features frozen by a version.
-pub(crate) fn frozen(model: ModelId, version: VersionId, item: &ItemId) -> Vec<u8> {
-    with_text(frozen_by(model, version), item.as_str())
+/// An item's features frozen by a version for the users of a shard.
+pub(crate) fn frozen((model, version): (ModelId, VersionId), shard: Shard, item: &ItemId) -> Vec<u8> {
+    let mut key = frozen_by(model, version);
+    key.push(shard.index());
+    with_text(key, item.as_str())
+}
+
+/// The position in the replicated log of the registry and the items.
+pub(crate) const CATALOG_CURSOR: &[u8] = &[0xff];
+
+/// The last revision of the registry and the items.
+pub(crate) const REVISION: &[u8] = &[0xfe];
+
+/// The position in the replicated log of a shard.
+pub(crate) fn cursor(shard: Shard) -> Vec<u8> {
+    vec![shard.index()]
 }
 
 /// A registry document. The caller guarantees that each part has 1 to [`TEXT_BYTES_MAX`] bytes.
@@ -300,15 +325,18 @@ mod tests {
         let cases = [
             (log(&stream, partition, Sequence(0x0102)), "0466696c6d7330020102"),
             (history(&stream, &user, UserEpoch(7)), "0466696c6d733004616c6963650107"),
-            (observation_id(&stream, hashes.id(&stream, &id)), "0466696c6d73f32493c1e92d26e67061a057298e575a"),
+            (
+                observation_id(&stream, partition, hashes.id(&stream, &user, &id)),
+                "0466696c6d73308ce002f4561fa0778e18ee9cfe4f8c76a9868ee471adb8d2",
+            ),
             (HASH_KEY.to_vec(), "00"),
-            (erased_user(&stream, hashes.user(&stream, &user)), "010466696c6d737efbf20eba81e7314a9bf48f2f3099da"),
+            (erased_user(&stream, hashes.user(&stream, &user)), "010466696c6d73ca51467d3c4c37aaf9956e581dde7b0a"),
             (erasure(&stream, partition, Sequence(5)), "020466696c6d73300105"),
             (unscrubbed(&stream, partition, Sequence(5)), "030466696c6d73300105"),
             (decided_for(model, &user, &DecisionId::new("d").unwrap()), "02020104616c6963650064"),
             (item(&stream, &item_id), "0466696c6d73016d31"),
             (item_features(model, &item_id), "020201016d31"),
-            (frozen(model, VersionId(3), &item_id), "0202010103016d31"),
+            (frozen((model, VersionId(3)), Shard::default(), &item_id), "020201010300016d31"),
             (registry(&["model".to_owned(), "films".to_owned()]), "046d6f64656c0466696c6d73"),
             (decision(model, &DecisionId::new("d").unwrap()), "0202010064"),
         ];

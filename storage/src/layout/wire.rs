@@ -1,7 +1,7 @@
 //! Encodings of the parts of stored records.
 //!
 //! Numbers are varints, seven bits per byte, least significant first; signed ones are
-//! zigzag-encoded; texts are length-prefixed; floats are little-endian.
+//! zigzag-encoded; texts and bytes are length-prefixed; floats are little-endian.
 
 /// Appends parts.
 pub(crate) struct Writer(pub(crate) Vec<u8>);
@@ -20,8 +20,12 @@ impl Writer {
     }
 
     pub(crate) fn text(&mut self, text: &str) {
-        self.varint(text.len() as u64);
-        self.0.extend_from_slice(text.as_bytes());
+        self.bytes(text.as_bytes());
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
     }
 
     pub(crate) fn float(&mut self, number: f32) {
@@ -61,11 +65,15 @@ impl<'a> Reader<'a> {
         Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
     }
 
-    pub(crate) fn text(&mut self) -> Option<&'a str> {
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = usize::try_from(self.varint()?).ok()?;
-        let (text, rest) = self.0.split_at_checked(length)?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        std::str::from_utf8(text).ok()
+        Some(bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
     }
 
     pub(crate) fn float(&mut self) -> Option<f32> {

@@ -11,9 +11,9 @@ use celeris_model::canonical::CHECKPOINT_EVERY;
 use celeris_model::{ObservationId, Partition, Record, RecordKind, Sequence, StreamName, UserEpoch};
 
 use super::erasures;
-use super::queue::{Amendment, Change, ErasureDraft};
+use super::queue::{Amendment, ErasureDraft};
 use super::reading::{self, Lookup};
-use crate::database::{Access, Column, Database, KeyRange};
+use crate::database::{Access, Change, Column, Database, KeyRange};
 use crate::error::StorageError;
 use crate::layout::event::{self, Entry};
 use crate::layout::hashing::Hashes;
@@ -23,7 +23,7 @@ use crate::layout::{envelope, keys, record};
 /// one.
 pub(crate) const SNAPSHOT_EPOCH_MIN: UserEpoch = UserEpoch(CHECKPOINT_EVERY);
 
-/// Completes the record of an amendment and collects its changes; `None` for an observation.
+/// Completes the record of an amendment and collects its changes of earlier records.
 ///
 /// # Errors
 /// `ObservationForgotten` or `NotAnObservation`; or errors of reading.
@@ -32,17 +32,15 @@ pub(super) fn amend(
     hashes: &Hashes,
     stream: &StreamName,
     record: &mut Record,
-) -> Result<Option<Amendment>, StorageError> {
-    if record.kind == RecordKind::Observe {
-        return Ok(None);
-    }
+) -> Result<Amendment, StorageError> {
     debug_assert!(
         follows(database, hashes, stream, record)?,
         "everything of a user is durable before an amendment is appended, and its epoch is the next one"
     );
     let snapshots = keys::snapshots_of(stream, &record.user);
+    let requested = record::encode(record);
     let mut amendment = match record.kind {
-        RecordKind::Observe => return Ok(None),
+        RecordKind::Observe => unreachable!("an observation changes no earlier record"),
         RecordKind::Correct => correct(database, stream, record)?,
         RecordKind::Retract => retract(database, stream, record)?,
         RecordKind::Erase => erase(database, hashes, stream, record)?,
@@ -51,7 +49,7 @@ pub(super) fn amend(
         // By prefix, because a snapshot may still be in the queue before the amendment.
         amendment.changes.push(Change::DeletePrefix(Column::Snapshots, snapshots));
     }
-    Ok(Some(amendment))
+    Ok(Amendment { requested, ..amendment })
 }
 
 /// Whether the epoch of `record` is the one after the user's last durable event.
@@ -76,7 +74,7 @@ fn correct(database: &Database, stream: &StreamName, record: &mut Record) -> Res
         Change::Put(Column::Log, key, value),
         Change::Put(Column::History, keys::history(stream, &record.user, corrected.user_epoch), entry),
     ];
-    Ok(Amendment { changes, erasure: None, scrub_from: None })
+    Ok(Amendment { changes, ..Amendment::default() })
 }
 
 /// Blanks the observation and the corrections that repeat its item and labels.
@@ -96,7 +94,7 @@ fn retract(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     }
     blanked.sort_unstable();
     record.targets = blanked.iter().map(|(sequence, _)| *sequence).collect();
-    Ok(Amendment { changes: blanks(stream, record, &blanked), erasure: None, scrub_from: Some(sequence) })
+    Ok(Amendment { changes: blanks(stream, record, &blanked), scrub_from: Some(sequence), ..Amendment::default() })
 }
 
 /// Blanks all records of the user, and removes the user from the erasure's own record.
@@ -150,7 +148,7 @@ fn erase(
         targets,
     };
     let erasure = Some(ErasureDraft { first, timestamp: record.timestamp, observations });
-    Ok(Amendment { changes, erasure, scrub_from: first })
+    Ok(Amendment { changes, erasure, scrub_from: first, ..Amendment::default() })
 }
 
 /// The observation that a correction or retraction targets.

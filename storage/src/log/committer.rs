@@ -1,88 +1,131 @@
-//! The thread that writes the log.
+//! The thread that writes the log of a shard during a term.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use celeris_model::{Sequence, StreamName};
+use celeris_model::Sequence;
 
-use super::Shared;
+use super::Records;
 use super::checkpoints::{self, CHECKPOINT_BYTES};
+use super::commit::{Commit, CommitError};
 use super::erasures::{self, Erasure};
-use super::queue::{Amendment, Change, ErasureDraft, Group, Prepared, Work};
+use super::progress::End;
+use super::queue::{Amendment, ErasureDraft, Group, Prepared, Work};
 use super::reading;
 use super::scrub::{self, Cause, Unscrubbed};
+use super::shard::Term;
 use super::watermark::Watermark;
-use crate::database::{Batch, Column, Durability};
-use crate::error::StorageError;
+use crate::database::{Batch, Column};
 use crate::faults;
 use crate::layout::{envelope, event, keys};
 
-/// Commits groups until the queue is closed and empty. After a failure it only drains the queue.
-pub(super) fn run(shared: &Shared) {
-    let _guard = PoisonOnPanic(shared);
-    let mut group = Group::default();
-    let mut scratch = Scratch::default();
-    while shared.queue.take(&mut group) {
-        if shared.progress.health().is_err() {
-            continue;
+/// Commits the groups of a term.
+pub(super) struct Committer {
+    records: Arc<Records>,
+    term: Arc<Term>,
+    commit: Box<dyn Commit>,
+    scratch: Scratch,
+}
+
+impl Committer {
+    pub(super) fn new(records: Arc<Records>, term: Arc<Term>, commit: Box<dyn Commit>) -> Self {
+        Self { records, term, commit, scratch: Scratch::default() }
+    }
+
+    /// Commits groups until the queue is closed and empty. After the end of the term it only drains
+    /// the queue.
+    pub(super) fn run(mut self) {
+        let records = Arc::clone(&self.records);
+        let term = Arc::clone(&self.term);
+        let _guard = PoisonOnPanic { records: &records, term: &term };
+        let mut group = Group::default();
+        while term.queue.take(&mut group) {
+            if let Err(error) = records.health.check() {
+                term.progress.end(End::Poisoned(error.to_string().into()));
+            }
+            if term.progress.check().is_err() {
+                continue;
+            }
+            records.space.look();
+            faults::reach_in(records.database.path(), "commit");
+            match self.write(&group) {
+                Ok(bytes) => {
+                    publish(&records, &group, bytes);
+                    term.committed(&group);
+                }
+                Err(CommitError::Fenced) => term.progress.end(End::Fenced),
+                Err(CommitError::Stopped { reason }) => term.progress.end(End::Poisoned(reason.into())),
+                Err(CommitError::Failed(error)) => {
+                    let cause = error.to_string();
+                    records.health.poison(&cause);
+                    term.progress.end(End::Poisoned(cause.into()));
+                }
+            }
         }
-        shared.space.look();
-        faults::reach_in(shared.database.path(), "commit");
-        match write(shared, &group, &mut scratch) {
-            Ok(bytes) => publish(shared, &group, bytes),
-            Err(error) => shared.progress.poison(&error.to_string()),
-        }
+    }
+
+    /// Makes a group durable; returns the bytes passed to RocksDB.
+    fn write(&mut self, group: &Group) -> Result<usize, CommitError> {
+        let batch = batch_of(&self.records, group, &mut self.scratch);
+        let bytes = batch.bytes();
+        self.commit.commit(group, batch)?;
+        Ok(bytes)
     }
 }
 
 /// Poisons the log if the committer panics, so that no request waits for it forever.
-struct PoisonOnPanic<'a>(&'a Shared);
+struct PoisonOnPanic<'a> {
+    records: &'a Records,
+    term: &'a Term,
+}
 
 impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.progress.poison("the log's committer panicked");
+            let cause = "the log's committer panicked";
+            self.records.health.poison(cause);
+            self.term.progress.end(End::Poisoned(cause.into()));
         }
     }
 }
 
-/// Writes and syncs a group; returns the bytes passed to RocksDB.
-fn write(shared: &Shared, group: &Group, scratch: &mut Scratch) -> Result<usize, StorageError> {
-    let mut batch = shared.database.batch_of(group.bytes + BATCH_BYTES_PER_WORK * group.work.len());
+impl Term {
+    /// Publishes that a group is durable.
+    fn committed(&self, group: &Group) {
+        self.progress.advance(group.position);
+        for work in &group.work {
+            if let Work::Append { prepared: Prepared { id: Some(id), .. }, .. } = work {
+                self.pending.committed(*id);
+            }
+        }
+    }
+}
+
+/// The writes of a group.
+pub(super) fn batch_of<'r>(records: &'r Records, group: &Group, scratch: &mut Scratch) -> Batch<'r> {
+    let mut batch = records.database.batch_of(group.bytes + BATCH_BYTES_PER_WORK * group.work.len());
     if scratch.since_checkpoint >= CHECKPOINT_BYTES {
-        // First, with positions that are durable already: the deletion of a stream in this group
-        // also deletes its checkpoint.
-        checkpoints::put(&mut batch, &shared.watermarks.read());
+        // Of positions that are written already.
+        checkpoints::put(&mut batch, &records.watermarks.read());
         scratch.since_checkpoint = 0;
     }
     for run in group.work.chunk_by(|a, b| a.is_append() && b.is_append()) {
         match run {
-            [Work::DeleteStream(stream)] => delete_stream(&mut batch, stream),
-            [Work::Change(change)] => put_change(&mut batch, change),
+            [Work::Freeze(key, value)] => batch.put(Column::Frozen, key, value),
+            [Work::Derived(change)] => batch.change(change),
             appends => put_records(&mut batch, appends, scratch),
         }
     }
-    let bytes = batch.bytes();
-    batch.commit(Durability::Synced)?;
-    scratch.since_checkpoint += bytes;
-    Ok(bytes)
+    scratch.since_checkpoint += batch.bytes();
+    batch
 }
 
 /// Overhead in addition to keys and values: tags and lengths, the log's key and the seal.
 const BATCH_BYTES_PER_WORK: usize = 64;
 
-fn delete_stream(batch: &mut Batch, stream: &StreamName) {
-    let prefix = keys::of_stream(stream);
-    for column in [Column::Log, Column::History, Column::ObservationIds, Column::Snapshots] {
-        batch.delete_prefix(column, &prefix);
-    }
-    batch.delete(Column::Checkpoints, &prefix);
-    batch.delete_prefix(Column::Erasures, &keys::erased_users_of(stream));
-    batch.delete_prefix(Column::Erasures, &keys::erasures_of(stream));
-}
-
 /// Buffers reused between groups.
 #[derive(Default)]
-struct Scratch {
+pub(super) struct Scratch {
     /// Indices into the group, in the order of one column's keys.
     order: Vec<usize>,
     value: Vec<u8>,
@@ -96,7 +139,7 @@ struct Scratch {
 fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }: &mut Scratch) {
     let append = |at: usize| match &appends[at] {
         Work::Append { sequence, prepared } => (*sequence, prepared),
-        Work::DeleteStream(_) | Work::Change(_) => unreachable!("a run of appends"),
+        Work::Freeze(..) | Work::Derived(_) => unreachable!("a run of appends"),
     };
     order.clear();
     order.extend(0..appends.len());
@@ -120,11 +163,15 @@ fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }
         }
     }
     order.retain(|at| append(*at).1.id.is_some());
-    order.sort_by_key(|at| (append(*at).1.stream.as_str(), append(*at).1.id));
+    let id_order = |at: &usize| {
+        let prepared = append(*at).1;
+        (prepared.stream.as_str(), prepared.partition, prepared.id)
+    };
+    order.sort_by(|a, b| id_order(a).cmp(&id_order(b)));
     for (sequence, prepared) in order.iter().map(|at| append(*at)) {
         let Some(id) = prepared.id else { continue };
-        let key = keys::observation_id(&prepared.stream, id);
-        batch.put(Column::ObservationIds, &key, &reading::encode_place(prepared.partition, sequence));
+        let key = keys::observation_id(&prepared.stream, prepared.partition, id);
+        batch.put(Column::ObservationIds, &key, &reading::encode_sequence(sequence));
     }
     for (sequence, prepared) in (0..appends.len()).map(append) {
         for (key, value) in &prepared.frozen {
@@ -139,17 +186,9 @@ fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }
     }
 }
 
-fn put_change(batch: &mut Batch, change: &Change) {
-    match change {
-        Change::Put(column, key, value) => batch.put(*column, key, value),
-        Change::Delete(column, key) => batch.delete(*column, key),
-        Change::DeletePrefix(column, prefix) => batch.delete_prefix(*column, prefix),
-    }
-}
-
 fn put_amendment(batch: &mut Batch, at: Sequence, prepared: &Prepared, amendment: &Amendment) {
     for change in &amendment.changes {
-        put_change(batch, change);
+        batch.change(change);
     }
     let (stream, partition) = (&prepared.stream, prepared.partition);
     if let Some(ErasureDraft { first, timestamp, observations }) = amendment.erasure {
@@ -170,39 +209,30 @@ fn unscrubbed(at: Sequence, prepared: &Prepared, amendment: &Amendment) -> Optio
     Some(Unscrubbed { stream: prepared.stream.clone(), partition: prepared.partition, first, at, cause })
 }
 
-/// Publishes that a group is durable.
-fn publish(shared: &Shared, group: &Group, bytes: usize) {
-    let mut records = 0;
+/// Publishes the extent of a group that is in the log and in the database.
+pub(super) fn publish(records: &Records, group: &Group, bytes: usize) {
+    let mut count = 0;
     {
-        let mut watermarks = shared.watermarks.write();
-        for run in group.work.chunk_by(|a, b| a.stream() == b.stream() && a.is_append() && b.is_append()) {
-            let [first, ..] = run else { continue };
-            let Some(stream) = first.stream() else { continue };
-            if !first.is_append() {
-                watermarks.remove(stream);
-                continue;
-            }
+        let mut watermarks = records.watermarks.write();
+        for run in group.work.chunk_by(|a, b| a.stream() == b.stream()) {
+            let Some(stream) = run[0].stream() else { continue };
             let watermark = watermarks.entry(stream.clone()).or_insert_with(Watermark::start);
             for work in run {
                 if let Work::Append { sequence, prepared } = work {
                     watermark.set(prepared.partition, *sequence);
-                    records += 1;
+                    count += 1;
                 }
             }
         }
     }
-    shared.commits.fetch_add(1, Ordering::Relaxed);
-    shared.records.fetch_add(records, Ordering::Relaxed);
-    shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    shared.progress.advance(group.position);
+    records.counters.commits.fetch_add(1, Ordering::Relaxed);
+    records.counters.records.fetch_add(count, Ordering::Relaxed);
+    records.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     for work in &group.work {
         let Work::Append { sequence, prepared } = work else { continue };
-        if let Some(id) = prepared.id {
-            shared.pending.committed(id);
-        }
         let Some(amendment) = &prepared.amendment else { continue };
         if let Some(note) = unscrubbed(*sequence, prepared, amendment) {
-            shared.scrubber.add(note);
+            records.scrubber.add(note);
         }
     }
 }

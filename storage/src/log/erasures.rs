@@ -35,7 +35,7 @@ impl Log {
         let prefix = keys::erasures_of(stream);
         let mut erasures = Vec::new();
         let range = KeyRange::prefix(prefix.clone());
-        self.shared.database.scan(Column::Erasures, range, Access::Lookup, |key, value| {
+        self.records.database.scan(Column::Erasures, range, Access::Lookup, |key, value| {
             let erasure = decode(&key[prefix.len()..], unseal(Column::Erasures, key, value)?);
             erasures.push(erasure.ok_or_else(|| corrupt(Column::Erasures, key, "it is not an erasure"))?);
             Ok(ControlFlow::Continue(()))

@@ -1,48 +1,56 @@
 //! The observation log: appends are synchronous, durability is asynchronous.
 //!
-//! An append takes its sequence and its position in a bounded queue, and returns. One committer
-//! thread takes all queued records, writes them as one batch with one sync, and advances the
-//! durable position; writers that arrive during a sync share the next one. A failed write or sync
+//! The partitions are divided into *shards* (`shard.rs`): one in a node on its own, several in a
+//! cluster. A node writes a shard during a *term*, in which it owns the shard. An append takes its
+//! sequence and its position in the bounded queue of the term, and returns. The term's committer
+//! thread takes all queued records, makes them durable as one group (`commit.rs`), and advances the
+//! durable position; writers that arrive meanwhile share the next group. A failed write or sync
 //! poisons the log for good: the state of RocksDB is then unknown, and only reopening the directory
 //! determines what is on disk.
 
 mod amend;
 mod check;
 pub(crate) mod checkpoints;
+mod commit;
 mod committer;
+mod entries;
 mod erasures;
 mod pending;
+mod prepare;
 mod progress;
 mod queue;
 pub(crate) mod reading;
+mod replication;
 mod scrub;
+mod shard;
 mod watermark;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 use celeris_model::ids::SERVER_ID_PREFIX;
-use celeris_model::{ObservationId, Partition, Record, RecordKind, StreamName};
-use parking_lot::{Mutex, RwLock};
+use celeris_model::{ObservationId, Partition, Record, RecordKind, Shard, Shards, StreamName, UserId};
+use parking_lot::RwLock;
 
 pub(crate) use self::amend::SNAPSHOT_EPOCH_MIN;
 pub(crate) use self::check::LogCheck;
 use self::checkpoints::Watermarks;
+use self::commit::Local;
 pub use self::erasures::Erasure;
-use self::pending::PendingIds;
-pub(crate) use self::progress::Progress;
-pub use self::progress::{CommitPosition, Committed, Placed, Ticket};
-use self::queue::{Change, Encoded, HistoryEntry, Prepared, Queue};
+use self::prepare::Attached;
+pub use self::progress::{Committed, Placed, Ticket};
 pub use self::reading::{LogRange, Lookup, observation_id};
+pub use self::replication::{AppliedRecord, Journal, JournalError};
 pub(crate) use self::scrub::{Scope, Scrubber};
+use self::shard::{ShardLog, Term};
 pub use self::watermark::Watermark;
-use crate::database::{Batch, Column, Database, Durability};
+use crate::database::{Batch, Change, Column, Database, Durability};
 use crate::disk_space::SpaceGuard;
 use crate::error::StorageError;
+use crate::health::Health;
 use crate::layout::features::{self, FrozenFeatures};
 use crate::layout::hashing::Hashes;
-use crate::layout::{event, keys, record};
+use crate::layout::record;
 use crate::options::StorageOptions;
 
 /// The largest encoded record, in bytes.
@@ -80,7 +88,7 @@ pub enum AckMode {
 pub enum Appended {
     /// The record was enqueued.
     New(Placed),
-    /// The stream already has an observation of that id; nothing was enqueued.
+    /// The user already has an observation of that id; nothing was enqueued.
     Existing(Existing),
 }
 
@@ -103,17 +111,21 @@ pub struct LogCounters {
     pub bytes: u64,
 }
 
-/// State shared by appenders and the committer.
-struct Shared {
+/// The log in the database, for all shards.
+struct Records {
     database: Arc<Database>,
     hashes: Arc<Hashes>,
     scrubber: Arc<Scrubber>,
     space: Arc<SpaceGuard>,
-    queue: Queue,
-    progress: Arc<Progress>,
-    pending: PendingIds,
+    health: Arc<Health>,
+    options: StorageOptions,
     /// The last durable sequences.
     watermarks: RwLock<Watermarks>,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
     commits: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
@@ -124,53 +136,70 @@ pub(crate) struct Companions {
     pub(crate) hashes: Arc<Hashes>,
     pub(crate) scrubber: Arc<Scrubber>,
     pub(crate) space: Arc<SpaceGuard>,
+    pub(crate) health: Arc<Health>,
 }
 
-/// The observation log and its committer thread.
+/// The observation log with the threads that write it.
 pub struct Log {
-    shared: Arc<Shared>,
-    committer: Mutex<Option<JoinHandle<()>>>,
+    records: Arc<Records>,
+    layout: Shards,
+    /// By number.
+    shards: Box<[ShardLog]>,
 }
 
 impl Log {
-    /// Starts the committer; `watermarks` are the last sequences of each partition.
-    ///
-    /// # Errors
-    /// [`StorageError::Io`] if no thread can be started.
-    pub(crate) fn start(
+    /// The log of these shards, each between two terms; `watermarks` are the last sequences of each
+    /// partition.
+    pub(crate) fn new(
         database: Arc<Database>,
-        Companions { hashes, scrubber, space }: Companions,
-        watermarks: Watermarks,
+        Companions { hashes, scrubber, space, health }: Companions,
+        (layout, watermarks): (Shards, Watermarks),
         options: &StorageOptions,
-    ) -> Result<Self, StorageError> {
-        let progress = Arc::<Progress>::default();
-        let shared = Arc::new(Shared {
+    ) -> Self {
+        let records = Arc::new(Records {
             database,
             hashes,
             scrubber,
             space,
-            queue: Queue::new(options, watermarks.clone(), Arc::clone(&progress)),
-            progress,
-            pending: PendingIds::default(),
+            health,
+            options: options.clone(),
             watermarks: RwLock::new(watermarks),
-            commits: AtomicU64::new(0),
-            records: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
+            counters: Counters::default(),
         });
-        let worker = Arc::clone(&shared);
-        let committer = std::thread::Builder::new()
-            .name("celeris-commit".to_owned())
-            .spawn(move || committer::run(&worker))
-            .map_err(StorageError::io("start the thread of", "the log"))?;
-        Ok(Self { shared, committer: Mutex::new(Some(committer)) })
+        let shards = layout.all().map(|_| ShardLog::default()).collect();
+        Self { records, layout, shards }
+    }
+
+    /// Begins the only term of a node on its own, whose database is the log of all shards.
+    ///
+    /// # Errors
+    /// [`StorageError::Io`] if no thread can be started.
+    pub(crate) fn own_all(&self) -> Result<(), StorageError> {
+        self.layout.all().try_for_each(|shard| self.shard(shard).begin(shard, &self.records, Box::new(Local)))
+    }
+
+    /// The division of the partitions into shards.
+    #[must_use]
+    pub fn shards(&self) -> Shards {
+        self.layout
+    }
+
+    /// The shard of a user.
+    #[must_use]
+    pub fn shard_of(&self, user: &UserId) -> Shard {
+        self.layout.of(Partition::of(user))
+    }
+
+    fn shard(&self, shard: Shard) -> &ShardLog {
+        &self.shards[usize::from(shard.index())]
     }
 
     /// Enqueues one event. Does not wait for the disk; [`Placed::durable`] does.
     ///
-    /// Events of one caller keep their order. An observation whose client-given id the stream
-    /// already has, committed or queued, is not enqueued: the existing one is returned. The same
-    /// holds for an id that the server has assigned (`~partition-sequence`); a client cannot create
-    /// one.
+    /// Events of one caller keep their order. An observation whose client-given id the user
+    /// already has in the stream, committed or queued, is not enqueued: the existing one is
+    /// returned. The same holds for an id that the server has assigned (`~partition-sequence`); a
+    /// client cannot create one.
     ///
     /// *Amendments* change earlier records, in the same atomic write:
     ///
@@ -189,42 +218,39 @@ impl Log {
     /// durable, reads return the log without it.
     ///
     /// # Errors
-    /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `ReservedId`, `ObservationForgotten`,
-    /// `NotAnObservation` or `RecordTooLarge`, with nothing enqueued; or errors of reading.
+    /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `NotOwner`, `Fenced`, `ReservedId`,
+    /// `ObservationForgotten`, `NotAnObservation` or `RecordTooLarge`, with nothing enqueued; or
+    /// errors of reading.
     pub fn append(&self, append: Append) -> Result<Appended, StorageError> {
-        let shared = &*self.shared;
-        shared.progress.health()?;
-        shared.space.check()?;
-        let Append { stream, mut record, frozen, notes_item, ack } = append;
-        let partition = Partition::of(&record.user);
-        let key = keys::history(&stream, &record.user, record.user_epoch);
+        self.records.health.check_open()?;
+        self.records.space.check()?;
+        let shard = self.shard_of(&append.record.user);
+        self.shard(shard).in_term(|term| self.append_in(term, shard, append))
+    }
+
+    fn append_in(&self, term: &Term, shard: Shard, append: Append) -> Result<Appended, StorageError> {
+        let Records { database, hashes, .. } = &*self.records;
+        let Append { stream, record, frozen, notes_item, ack } = append;
         if record.kind != RecordKind::Observe {
-            // The key was built before an erasure removes the user from the record.
-            let amendment = amend::amend(&shared.database, &shared.hashes, &stream, &mut record)?.map(Box::new);
-            let history = (record.kind != RecordKind::Erase).then_some(HistoryEntry { key: &key, event: &[] });
-            let encoded = encode(&record, history)?;
-            let prepared = Prepared { stream, partition, encoded, id: None, frozen: Vec::new(), item: None, amendment };
-            return shared.queue.push(prepared, None, ack).map(Appended::New);
+            let prepared = prepare::amendment(&self.records, &stream, &record)?;
+            return term.queue.push(prepared, None, ack).map(Appended::New);
         }
-        let prepared = |id| -> Result<Prepared, StorageError> {
-            let history = HistoryEntry { key: &key, event: &event::encode_event(&record) };
-            let encoded = encode(&record, Some(history))?;
-            let frozen = frozen.iter().map(features::encode_frozen).collect();
-            let item = record.item.as_ref().filter(|_| notes_item).map(|item| keys::item(&stream, item));
-            Ok(Prepared { stream: stream.clone(), partition, encoded, id, frozen, item, amendment: None })
+        let prepared = |id| {
+            let frozen = frozen.iter().map(|frozen| features::encode_frozen(shard, frozen)).collect();
+            prepare::observation(&stream, &record, Attached { id, frozen, notes_item })
         };
         let Some(id) = &record.observation_id else {
-            return shared.queue.push(prepared(None)?, None, ack).map(Appended::New);
+            return term.queue.push(prepared(None)?, None, ack).map(Appended::New);
         };
         if id.as_str().starts_with(SERVER_ID_PREFIX) {
-            return match reading::find_by_place(&shared.database, &stream, id)? {
+            return match reading::find_by_place(database, &stream, id)? {
                 Lookup::Unknown => Err(StorageError::ReservedId { id: id.as_str().to_owned() }),
-                known => shared.existing(known, id),
+                known => existing(known, id),
             };
         }
-        let hash = shared.hashes.id(&stream, id);
-        let mut shard = shared.pending.lock(hash);
-        if let Some((encoded, placed)) = shard.get(&hash) {
+        let hash = hashes.id(&stream, &record.user, id);
+        let mut pending = term.pending.lock(hash);
+        if let Some((encoded, placed)) = pending.get(&hash) {
             let record = record::decode_unsealed(encoded.value()).ok_or_else(|| StorageError::Database {
                 action: "read",
                 reason: "a queued record is damaged".into(),
@@ -233,92 +259,60 @@ impl Log {
         }
         // The committer removes an id from `pending` only after it can be read, so one of the two
         // always has it.
-        match reading::find_by_hash(&shared.database, &stream, id, hash)? {
+        match reading::find_by_hash(database, &stream, (&record.user, id), hash)? {
             Lookup::Unknown => {}
-            known => return shared.existing(known, id),
+            known => return existing(known, id),
         }
         let prepared = prepared(Some(hash))?;
         let encoded = prepared.encoded.clone();
-        let placed = shared.queue.push(prepared, Some(id.clone()), ack)?;
-        shard.insert(hash, (encoded, placed.clone()));
+        let placed = term.queue.push(prepared, Some(id.clone()), ack)?;
+        pending.insert(hash, (encoded, placed.clone()));
         Ok(Appended::New(placed))
     }
 
-    /// Deletes a stream's records and index entries in queue order: earlier appends are deleted,
-    /// later ones remain and count from 1 again.
-    pub(crate) fn delete_stream(&self, stream: &StreamName) -> Result<CommitPosition, StorageError> {
-        self.shared.progress.health()?;
-        self.shared.queue.push_deletion(stream.clone())
+    /// See [`crate::Histories::keep_snapshot`].
+    pub(crate) fn keep_snapshot(
+        &self,
+        partition: Partition,
+        (key, value): (Vec<u8>, Vec<u8>),
+    ) -> Result<(), StorageError> {
+        self.records.health.check_open()?;
+        self.records.space.check()?;
+        let change = Change::Put(Column::Snapshots, key, value);
+        self.shard(self.layout.of(partition)).in_term(|term| term.queue.push_derived(change))
     }
 
-    /// See [`crate::Histories::keep_snapshot`].
-    pub(crate) fn keep_snapshot(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<(), StorageError> {
-        self.shared.progress.health()?;
-        self.shared.space.check()?;
-        self.shared.queue.push_change(Change::Put(Column::Snapshots, key, value), AckMode::Gather).map(drop)
+    /// Writes what can be derived from the log, outside its order, and syncs it.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed` or `Database`; a failure poisons the log.
+    pub(crate) fn write_derived(&self, batch: Batch<'_>) -> Result<(), StorageError> {
+        let health = &self.records.health;
+        health.check_open()?;
+        batch.commit(Durability::Synced).inspect_err(|error| health.poison(&error.to_string()))
     }
 
     /// See [`crate::Items::freeze`].
-    pub(crate) fn freeze(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<CommitPosition, StorageError> {
-        self.shared.progress.health()?;
-        self.shared.queue.push_change(Change::Put(Column::Frozen, key, value), AckMode::Wait)
-    }
-
-    /// Waits until everything up to `position` is durable.
-    ///
-    /// # Errors
-    /// `Poisoned` if it will never be known to be durable; `Closed`.
-    pub async fn wait_durable(&self, position: CommitPosition) -> Result<(), StorageError> {
-        self.ticket(position).durable().await
-    }
-
-    /// A handle to wait until everything up to `position` is durable.
-    #[must_use]
-    pub fn ticket(&self, position: CommitPosition) -> Ticket {
-        self.shared.progress.ticket(position)
-    }
-
-    #[must_use]
-    pub fn is_durable(&self, position: CommitPosition) -> bool {
-        self.shared.progress.is_durable(position)
-    }
-
-    pub(crate) fn progress(&self) -> &Progress {
-        &self.shared.progress
-    }
-
-    pub(crate) fn shared_progress(&self) -> Arc<Progress> {
-        Arc::clone(&self.shared.progress)
-    }
-
-    /// Writes and syncs changes that are not records. A failure also poisons the log: both share
-    /// the write-ahead log, whose state is then unknown.
-    ///
-    /// # Errors
-    /// `Poisoned`, `Closed` or `Database`.
-    pub(crate) fn commit(&self, batch: Batch) -> Result<(), StorageError> {
-        self.shared.progress.health()?;
-        if self.shared.queue.is_closed() {
-            return Err(StorageError::Closed);
-        }
-        batch.commit(Durability::Synced).inspect_err(|error| self.shared.progress.poison(&error.to_string()))
+    pub(crate) fn freeze(&self, shard: Shard, entry: (Vec<u8>, Vec<u8>)) -> Result<Ticket, StorageError> {
+        self.records.health.check_open()?;
+        self.shard(shard).in_term(|term| term.queue.push_freeze(entry))
     }
 
     /// The last durable sequences of the stream.
     #[must_use]
     pub fn watermark(&self, stream: &StreamName) -> Watermark {
-        self.shared.watermarks.read().get(stream).cloned().unwrap_or_else(Watermark::start)
+        self.records.watermark(stream)
     }
 
     /// The last durable sequences of all streams.
     pub(crate) fn watermarks(&self) -> Watermarks {
-        self.shared.watermarks.read().clone()
+        self.records.watermarks()
     }
 
     /// The streams that have records, by name.
     #[must_use]
     pub fn streams(&self) -> Vec<StreamName> {
-        let mut streams: Vec<StreamName> = self.shared.watermarks.read().keys().cloned().collect();
+        let mut streams: Vec<StreamName> = self.records.watermarks.read().keys().cloned().collect();
         streams.sort();
         streams
     }
@@ -326,42 +320,35 @@ impl Log {
     /// Counters of the log since the store was opened.
     #[must_use]
     pub fn counters(&self) -> LogCounters {
+        let Counters { commits, records, bytes } = &self.records.counters;
         LogCounters {
-            commits: self.shared.commits.load(Ordering::Relaxed),
-            records: self.shared.records.load(Ordering::Relaxed),
-            bytes: self.shared.bytes.load(Ordering::Relaxed),
+            commits: commits.load(Ordering::Relaxed),
+            records: records.load(Ordering::Relaxed),
+            bytes: bytes.load(Ordering::Relaxed),
         }
     }
 
-    /// Commits queued work and ends the committer. Idempotent.
+    /// Commits queued work and ends the committers. Idempotent.
     pub(crate) fn stop(&self) {
-        self.shared.queue.close();
-        if let Some(committer) = self.committer.lock().take()
-            && committer.join().is_err()
-        {
-            // It has poisoned the log, which the caller sees.
-            tracing::error!("the log's committer panicked");
-        }
+        self.shards.iter().for_each(ShardLog::end);
     }
 }
 
-impl Shared {
-    fn existing(&self, known: Lookup, id: &ObservationId) -> Result<Appended, StorageError> {
-        let Lookup::Found { partition, sequence, record } = known else {
-            return Err(StorageError::ObservationForgotten { id: id.as_str().to_owned() });
-        };
-        let ticket = self.progress.ticket(CommitPosition::START);
-        let placed = Placed::new(partition, sequence, record.observation_id.clone(), ticket);
-        Ok(Appended::Existing(Existing { record, placed }))
+impl Records {
+    fn watermarks(&self) -> Watermarks {
+        self.watermarks.read().clone()
+    }
+
+    fn watermark(&self, stream: &StreamName) -> Watermark {
+        self.watermarks.read().get(stream).cloned().unwrap_or_else(Watermark::start)
     }
 }
 
-/// Encodes everything that does not depend on the sequence, to keep the committer's work small.
-fn encode(record: &Record, history: Option<HistoryEntry<'_>>) -> Result<Encoded, StorageError> {
-    let value = record::encode(record);
-    // An erasure lists all records of its user and must not be rejected for that.
-    if value.len() > RECORD_BYTES_MAX && record.kind != RecordKind::Erase {
-        return Err(StorageError::RecordTooLarge { bytes: value.len(), bytes_max: RECORD_BYTES_MAX });
-    }
-    Ok(Encoded::new(value, history))
+/// The answer to an append of a known id.
+fn existing(known: Lookup, id: &ObservationId) -> Result<Appended, StorageError> {
+    let Lookup::Found { partition, sequence, record } = known else {
+        return Err(StorageError::ObservationForgotten { id: id.as_str().to_owned() });
+    };
+    let placed = Placed::new(partition, sequence, record.observation_id.clone(), Ticket::DURABLE);
+    Ok(Appended::Existing(Existing { record, placed }))
 }

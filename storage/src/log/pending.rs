@@ -49,7 +49,7 @@ impl Default for PendingIds {
 
 impl PendingIds {
     pub(super) fn lock(&self, id: IdHash) -> MutexGuard<'_, Shard> {
-        self.shards[usize::from(id.bytes()[0]) % SHARDS].lock()
+        self.shards[usize::from(id.observation_bytes()[0]) % SHARDS].lock()
     }
 
     /// Removes an id that can be read from now on.

@@ -1,4 +1,4 @@
-//! The durable position of the log, and tickets to wait for it.
+//! The durable position of a shard's log, and tickets to wait for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,24 +10,37 @@ use tokio::sync::oneshot;
 use super::reading;
 use crate::error::StorageError;
 
-/// A position in the order of commits since the store was opened. Everything at or before a durable
-/// position is durable.
+/// A position in the order of commits of one term. Everything at or before a durable position is
+/// durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct CommitPosition(pub(super) u64);
+pub(super) struct CommitPosition(pub(super) u64);
 
-impl CommitPosition {
-    /// Before all commits: always durable.
-    pub const START: Self = Self(0);
+/// Why a term ended before everything queued was durable.
+#[derive(Debug, Clone)]
+pub(super) enum End {
+    /// A write failed; whether it is on the disk is unknown.
+    Poisoned(Arc<str>),
+    /// Another node owns the shard; what was not durable is not in the log.
+    Fenced,
 }
 
-/// The durable position and its waiters.
+impl End {
+    fn error(&self) -> StorageError {
+        match self {
+            Self::Poisoned(cause) => StorageError::Poisoned { cause: Arc::clone(cause) },
+            Self::Fenced => StorageError::Fenced,
+        }
+    }
+}
+
+/// The durable position of one term and its waiters.
 ///
-/// Position and failure are read far more often than changed, without a lock. A change notifies the
+/// Position and end are read far more often than changed, without a lock. A change notifies the
 /// waiters afterwards, and a new waiter checks both again under the waiters' lock.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(super) struct Progress {
     durable: AtomicU64,
-    poisoned: OnceLock<Arc<str>>,
+    ended: OnceLock<End>,
     /// Waiters for positions that are not durable, unordered. A cancelled waiter stays until its
     /// position is reached.
     waiting: Mutex<Vec<Waiting>>,
@@ -40,19 +53,18 @@ struct Waiting {
 }
 
 impl Progress {
-    pub(crate) fn health(&self) -> Result<(), StorageError> {
-        match self.poisoned.get() {
-            Some(cause) => Err(StorageError::Poisoned { cause: Arc::clone(cause) }),
-            None => Ok(()),
-        }
+    /// # Errors
+    /// `Poisoned` or `Fenced`, if the term has ended with one of them.
+    pub(super) fn check(&self) -> Result<(), StorageError> {
+        self.ended.get().map_or(Ok(()), |end| Err(end.error()))
     }
 
-    pub(crate) fn is_durable(&self, position: CommitPosition) -> bool {
+    fn is_durable(&self, position: CommitPosition) -> bool {
         self.durable.load(Ordering::Acquire) >= position.0
     }
 
     pub(super) fn ticket(self: &Arc<Self>, position: CommitPosition) -> Ticket {
-        Ticket { position, progress: Arc::clone(self) }
+        Ticket { of: Some((position, Arc::clone(self))) }
     }
 
     /// Wakes only the waiters whose position is reached: any other would check and wait again.
@@ -66,31 +78,32 @@ impl Progress {
         }
     }
 
-    /// Stops all writes; the first cause is kept.
-    pub(crate) fn poison(&self, cause: &str) {
-        self.poisoned.get_or_init(|| {
-            tracing::error!(cause, "no more writes are accepted until the store is opened again");
-            Arc::from(cause)
-        });
-        // Dropping the senders wakes the waiters, which then read the cause.
+    /// Ends the term: nothing more becomes durable in it. The first end is kept.
+    pub(super) fn end(&self, end: End) {
+        self.ended.get_or_init(|| end);
+        // Dropping the senders wakes the waiters, which then read the end.
         self.waiting.lock().clear();
     }
 }
 
-/// A handle to wait for a commit position. Cheap to clone.
+/// A handle to wait until a write of a shard's log is durable. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Ticket {
-    position: CommitPosition,
-    progress: Arc<Progress>,
+    /// `None` if it was durable from the start.
+    of: Option<(CommitPosition, Arc<Progress>)>,
 }
 
 impl Ticket {
-    /// Waits until everything up to the position is durable.
+    /// The ticket of something durable.
+    pub const DURABLE: Self = Self { of: None };
+
+    /// Waits until the write and all before it are durable.
     ///
     /// # Errors
-    /// [`StorageError::Poisoned`] if it will never be known to be durable.
+    /// [`StorageError::Poisoned`] if it will never be known to be durable;
+    /// [`StorageError::Fenced`] if it never will be.
     pub async fn durable(&self) -> Result<(), StorageError> {
-        let Self { position, progress } = self;
+        let Some((position, progress)) = &self.of else { return Ok(()) };
         if progress.is_durable(*position) {
             return Ok(());
         }
@@ -99,28 +112,38 @@ impl Ticket {
             if progress.is_durable(*position) {
                 return Ok(());
             }
-            progress.health()?;
+            progress.check()?;
             let (reached, waits) = oneshot::channel();
             waiting.push(Waiting { position: *position, reached });
             waits
         };
-        // A failure ends the wait too, even between the store of the position and the notification.
+        // An end wakes the waiter too, even between the store of the position and the notification.
         let _ = reached.await;
         if progress.is_durable(*position) {
             return Ok(());
         }
-        Err(progress.health().err().unwrap_or(StorageError::Closed))
+        Err(progress.check().err().unwrap_or(StorageError::Closed))
     }
 
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        self.progress.is_durable(self.position)
+        self.of.as_ref().is_none_or(|(position, progress)| progress.is_durable(*position))
     }
 
-    /// The position, for [`super::Log::wait_durable`].
+    /// The ticket of the later of two writes to the same shard. Of two terms, the one that is not
+    /// durable, or that has ended, so that waiting for it fails.
     #[must_use]
-    pub fn position(&self) -> CommitPosition {
-        self.position
+    pub fn latest(self, other: Self) -> Self {
+        if self.is_durable() {
+            return other;
+        }
+        let (Some((at, progress)), Some((other_at, other_progress))) = (&self.of, &other.of) else { return self };
+        let is_other = if Arc::ptr_eq(progress, other_progress) {
+            other_at > at
+        } else {
+            !other.is_durable() && other_progress.check().is_err()
+        };
+        if is_other { other } else { self }
     }
 }
 
@@ -150,7 +173,8 @@ impl Placed {
     /// Waits until the record is durable.
     ///
     /// # Errors
-    /// [`StorageError::Poisoned`] if it will never be known to be durable.
+    /// [`StorageError::Poisoned`] if it will never be known to be durable;
+    /// [`StorageError::Fenced`] if it never will be.
     pub async fn durable(&self) -> Result<Committed, StorageError> {
         self.ticket.durable().await?;
         let Self { partition, sequence, .. } = *self;
@@ -208,7 +232,7 @@ mod tests {
         assert_eq!(rung(), [1, 1, 0]);
         assert!(matches!(first_waits.as_mut().poll(&mut at_first), Poll::Ready(Ok(()))));
         assert!(matches!(second_waits.as_mut().poll(&mut at_second), Poll::Ready(Ok(()))));
-        progress.poison("the disk is gone");
+        progress.end(End::Poisoned("the disk is gone".into()));
         assert_eq!(rung(), [1, 1, 1]);
         let Poll::Ready(Err(StorageError::Poisoned { cause })) = third_waits.as_mut().poll(&mut at_third) else {
             panic!("the third waiter gets the failure")
@@ -217,5 +241,26 @@ mod tests {
         // Durable positions stay durable; others never become so.
         assert!(matches!(pin!(second.durable()).poll(&mut at_second), Poll::Ready(Ok(()))));
         assert!(matches!(pin!(third.durable()).poll(&mut at_third), Poll::Ready(Err(_))));
+        assert!(Ticket::DURABLE.is_durable());
+    }
+
+    #[test]
+    fn the_latest_ticket_covers_both() {
+        let (ended, current) = (Arc::new(Progress::default()), Arc::new(Progress::default()));
+        let (early, late) = (current.ticket(CommitPosition(1)), current.ticket(CommitPosition(2)));
+        let of_ended = ended.ticket(CommitPosition(9));
+        let is_late = |ticket: Ticket| {
+            current.durable.store(1, Ordering::Relaxed);
+            let waits = !ticket.is_durable();
+            current.durable.store(0, Ordering::Relaxed);
+            waits
+        };
+        assert!(is_late(early.clone().latest(late.clone())) && is_late(late.clone().latest(early.clone())));
+        assert!(!is_late(early.clone().latest(Ticket::DURABLE)) && !is_late(Ticket::DURABLE.latest(early.clone())));
+        ended.end(End::Fenced);
+        for latest in [of_ended.clone().latest(late.clone()), late.latest(of_ended)] {
+            current.advance(CommitPosition(2));
+            assert!(!latest.is_durable(), "waiting for an ended term must fail");
+        }
     }
 }

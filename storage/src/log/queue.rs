@@ -1,4 +1,5 @@
-//! The bounded queue between appenders and the committer, which also assigns the sequences.
+//! The bounded queue between appenders and the committer of a shard, which also assigns the
+//! sequences.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::AckMode;
 use super::checkpoints::Watermarks;
-use super::progress::{CommitPosition, Placed, Progress};
+use super::progress::{CommitPosition, Placed, Progress, Ticket};
 use super::watermark::Watermark;
-use crate::database::Column;
+use crate::database::Change;
 use crate::error::StorageError;
 use crate::layout::hashing::IdHash;
 use crate::options::StorageOptions;
@@ -31,9 +32,9 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let frozen: usize = self.frozen.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let id = self.id.map_or(0, |id| id.bytes().len());
+        let id = self.id.map_or(0, |_| IdHash::BYTES);
         let item = self.item.as_ref().map_or(0, Vec::len);
         self.encoded.bytes.len() + id + frozen + item + self.amendment.as_ref().map_or(0, |amendment| amendment.bytes())
     }
@@ -80,7 +81,10 @@ pub(super) struct HistoryEntry<'a> {
 }
 
 /// Changes of earlier records.
+#[derive(Default)]
 pub(super) struct Amendment {
+    /// The encoded record as it was requested, from which other nodes compute the same changes.
+    pub(super) requested: Vec<u8>,
     pub(super) changes: Vec<Change>,
     pub(super) erasure: Option<ErasureDraft>,
     /// The first sequence whose old bytes must be scrubbed; the last is before that of the
@@ -91,22 +95,6 @@ pub(super) struct Amendment {
 impl Amendment {
     fn bytes(&self) -> usize {
         self.changes.iter().map(Change::bytes).sum()
-    }
-}
-
-/// A complete write.
-pub(super) enum Change {
-    Put(Column, Vec<u8>, Vec<u8>),
-    Delete(Column, Vec<u8>),
-    DeletePrefix(Column, Vec<u8>),
-}
-
-impl Change {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Put(_, key, value) => key.len() + value.len(),
-            Self::Delete(_, key) | Self::DeletePrefix(_, key) => key.len(),
-        }
     }
 }
 
@@ -124,9 +112,10 @@ pub(super) enum Work {
         sequence: Sequence,
         prepared: Prepared,
     },
-    DeleteStream(StreamName),
-    /// A write that only needs its order relative to appends.
-    Change(Change),
+    /// Key and value of features that a state has frozen.
+    Freeze(Vec<u8>, Vec<u8>),
+    /// A write that only needs its order relative to appends, and can be derived from them.
+    Derived(Change),
 }
 
 impl Work {
@@ -134,12 +123,11 @@ impl Work {
         matches!(self, Self::Append { .. })
     }
 
-    /// The stream whose log it changes.
+    /// The stream of its record.
     pub(super) fn stream(&self) -> Option<&StreamName> {
         match self {
             Self::Append { prepared, .. } => Some(&prepared.stream),
-            Self::DeleteStream(stream) => Some(stream),
-            Self::Change(_) => None,
+            Self::Freeze(..) | Self::Derived(_) => None,
         }
     }
 }
@@ -189,7 +177,7 @@ impl Queue {
             bytes: 0,
             awaited: 0,
             since: Instant::now(),
-            last: CommitPosition::START,
+            last: CommitPosition::default(),
             sequences,
             closed: false,
         };
@@ -215,22 +203,27 @@ impl Queue {
         Ok(Placed::new(partition, sequence, given, self.progress.ticket(position)))
     }
 
-    /// Enqueues the deletion of a stream; its sequences start again after it.
-    pub(super) fn push_deletion(&self, stream: StreamName) -> Result<CommitPosition, StorageError> {
-        let mut state = self.state.lock();
-        self.check_room(&state, 0)?;
-        state.sequences.remove(&stream);
-        Ok(self.enqueue(&mut state, Waiting { work: Work::DeleteStream(stream), bytes: 0, ack: AckMode::Wait }))
+    /// Enqueues frozen features.
+    pub(super) fn push_freeze(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<Ticket, StorageError> {
+        let bytes = key.len() + value.len();
+        let position = self.push_work(Work::Freeze(key, value), bytes, AckMode::Wait)?;
+        Ok(self.progress.ticket(position))
     }
 
-    pub(super) fn push_change(&self, change: Change, ack: AckMode) -> Result<CommitPosition, StorageError> {
+    /// Enqueues a derived write.
+    pub(super) fn push_derived(&self, change: Change) -> Result<(), StorageError> {
         let bytes = change.bytes();
+        self.push_work(Work::Derived(change), bytes, AckMode::Gather).map(drop)
+    }
+
+    fn push_work(&self, work: Work, bytes: usize, ack: AckMode) -> Result<CommitPosition, StorageError> {
         let mut state = self.state.lock();
         self.check_room(&state, bytes)?;
-        Ok(self.enqueue(&mut state, Waiting { work: Work::Change(change), bytes, ack }))
+        Ok(self.enqueue(&mut state, Waiting { work, bytes, ack }))
     }
 
     fn check_room(&self, state: &State, bytes: usize) -> Result<(), StorageError> {
+        self.progress.check()?;
         if state.closed {
             return Err(StorageError::Closed);
         }
@@ -300,9 +293,5 @@ impl Queue {
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.arrived.notify_one();
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.state.lock().closed
     }
 }

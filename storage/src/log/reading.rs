@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use celeris_model::ids::SERVER_ID_PREFIX;
 use celeris_model::{ObservationId, Partition, Record, Sequence, StreamName, UserEpoch, UserId};
 
-use super::Log;
 use super::erasures;
+use super::{Log, Records};
 use crate::database::{Access, Column, Database, KeyRange};
 use crate::error::StorageError;
 use crate::layout::envelope::corrupt;
@@ -43,16 +43,54 @@ pub enum Lookup {
 }
 
 impl Log {
-    /// Looks up an id given by the client or assigned by the server.
+    /// Looks up an observation of a user by its id, given by the client or assigned by the server.
     ///
     /// # Errors
     /// `Corrupt`, `CorruptLog` or `Database`.
-    pub fn observation(&self, stream: &StreamName, id: &ObservationId) -> Result<Lookup, StorageError> {
+    pub fn observation(&self, stream: &StreamName, user: &UserId, id: &ObservationId) -> Result<Lookup, StorageError> {
+        let Records { database, hashes, .. } = &*self.records;
         if id.as_str().starts_with(SERVER_ID_PREFIX) {
-            find_by_place(&self.shared.database, stream, id)
-        } else {
-            find_by_hash(&self.shared.database, stream, id, self.shared.hashes.id(stream, id))
+            let found = find_by_place(database, stream, id)?;
+            return Ok(if matches!(&found, Lookup::Found { record, .. } if record.user != *user) {
+                Lookup::Unknown
+            } else {
+                found
+            });
         }
+        find_by_hash(database, stream, (user, id), hashes.id(stream, user, id))
+    }
+
+    /// Looks up an observation by its id alone.
+    ///
+    /// # Errors
+    /// `AmbiguousId` if several users have an observation of this id, since ids are unique for a user only;
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn observation_of_any_user(&self, stream: &StreamName, id: &ObservationId) -> Result<Lookup, StorageError> {
+        let Records { database, hashes, .. } = &*self.records;
+        if id.as_str().starts_with(SERVER_ID_PREFIX) {
+            return find_by_place(database, stream, id);
+        }
+        let ambiguous = || Err(StorageError::AmbiguousId { id: id.as_str().to_owned() });
+        let hash = hashes.id_bytes(stream, id);
+        let mut outcome = Lookup::Unknown;
+        for partition in Partition::all() {
+            let sequences = sequences_of_id(database, stream, partition, hash)?;
+            if sequences.len() == SAME_IDS_MAX {
+                return ambiguous();
+            }
+            for sequence in sequences {
+                let found = at(database, stream, partition, sequence)?;
+                outcome = match (outcome, found) {
+                    // A colliding hash.
+                    (outcome, Lookup::Found { record, .. }) if record.observation_id.as_ref() != Some(id) => outcome,
+                    (Lookup::Unknown | Lookup::Forgotten, found @ Lookup::Found { .. }) => found,
+                    (outcome @ Lookup::Found { .. }, Lookup::Forgotten) => outcome,
+                    (Lookup::Unknown | Lookup::Forgotten, Lookup::Forgotten) => Lookup::Forgotten,
+                    _ => return ambiguous(),
+                };
+            }
+        }
+        Ok(outcome)
     }
 
     /// Visits the records of `range` in sequence order, with bounded memory, until `visit` breaks.
@@ -74,7 +112,7 @@ impl Log {
         let bounds = KeyRange { from: keys::log(stream, *partition, after.next()), to };
         let prefix = keys::of_stream(stream).len() + 1;
         let mut outcome = ControlFlow::Continue(());
-        self.shared.database.scan(Column::Log, bounds, Access::Sweep, |key, value| {
+        self.records.database.scan(Column::Log, bounds, Access::Sweep, |key, value| {
             let sequence = KeyReader::new(&key[prefix..]).number();
             let sequence = sequence.ok_or_else(|| corrupt(Column::Log, key, "its key ends in no sequence"))?;
             if let Some(record) = record::decode(key, value)? {
@@ -152,24 +190,46 @@ pub(super) fn find_by_place(
     }
 }
 
-/// Looks up an id given by a client.
+/// Looks up an id given by a client for an observation of this user.
 pub(super) fn find_by_hash(
     database: &Database,
     stream: &StreamName,
-    id: &ObservationId,
+    (user, id): (&UserId, &ObservationId),
     hash: IdHash,
 ) -> Result<Lookup, StorageError> {
-    let id_key = keys::observation_id(stream, hash);
-    let Some(place) = database.get(Column::ObservationIds, &id_key)? else { return Ok(Lookup::Unknown) };
-    let (partition, sequence) = decode_place(&id_key, &place)?;
+    let partition = Partition::of(user);
+    let key = keys::observation_id(stream, partition, hash);
+    let Some(value) = database.get(Column::ObservationIds, &key)? else { return Ok(Lookup::Unknown) };
+    let sequence = decode_sequence(&key, &value)?;
     let found = at(database, stream, partition, sequence)?;
     match &found {
         Lookup::Unknown => Err(corrupt(Column::Log, &keys::log(stream, partition, sequence), MISSING)),
-        Lookup::Found { record, .. } if record.observation_id.as_ref() != Some(id) => {
-            Err(corrupt(Column::ObservationIds, &id_key, "it leads to a record of another id"))
+        Lookup::Found { record, .. } if record.observation_id.as_ref() != Some(id) || record.user != *user => {
+            Err(corrupt(Column::ObservationIds, &key, "it leads to a record of another id"))
         }
         _ => Ok(found),
     }
+}
+
+/// The number of entries of one id and partition at which a look-up without a user stops reading:
+/// so many users have the id that the caller must name one.
+const SAME_IDS_MAX: usize = 64;
+
+/// The sequences of up to [`SAME_IDS_MAX`] observations that users of a partition gave an id with
+/// this hash.
+fn sequences_of_id(
+    database: &Database,
+    stream: &StreamName,
+    partition: Partition,
+    id: [u8; 8],
+) -> Result<Vec<Sequence>, StorageError> {
+    let mut sequences = Vec::new();
+    let range = KeyRange::prefix(keys::observations_of_id(stream, partition, id));
+    database.scan(Column::ObservationIds, range, Access::Lookup, |key, value| {
+        sequences.push(decode_sequence(key, value)?);
+        Ok(if sequences.len() < SAME_IDS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    Ok(sequences)
 }
 
 /// The record at one sequence of the log.
@@ -207,16 +267,13 @@ fn parse_server_id(id: &ObservationId) -> Option<(Partition, Sequence)> {
 }
 
 /// The value of an `observation_ids` entry.
-pub(super) fn encode_place(partition: Partition, sequence: Sequence) -> Vec<u8> {
-    postcard::to_extend(&(partition.index(), sequence.0), Vec::new()).expect("a vector takes any bytes")
+pub(super) fn encode_sequence(sequence: Sequence) -> Vec<u8> {
+    postcard::to_extend(&sequence.0, Vec::new()).expect("a vector takes any bytes")
 }
 
-fn decode_place(key: &[u8], value: &[u8]) -> Result<(Partition, Sequence), StorageError> {
-    let (partition, sequence): (u8, u64) =
-        postcard::from_bytes(value).map_err(|error| corrupt(Column::ObservationIds, key, &error.to_string()))?;
-    let partition = Partition::from_index(partition)
-        .ok_or_else(|| corrupt(Column::ObservationIds, key, "its partition does not exist"))?;
-    Ok((partition, Sequence(sequence)))
+fn decode_sequence(key: &[u8], value: &[u8]) -> Result<Sequence, StorageError> {
+    let sequence = postcard::from_bytes(value);
+    sequence.map(Sequence).map_err(|error| corrupt(Column::ObservationIds, key, &error.to_string()))
 }
 
 #[cfg(test)]
@@ -237,7 +294,6 @@ mod tests {
 
     #[test]
     fn index_values_keep_their_stored_format() {
-        let partition = Partition::from_index(33).unwrap();
-        assert_eq!(encode_place(partition, Sequence(300)), [33, 0xac, 0x02]);
+        assert_eq!(encode_sequence(Sequence(300)), [0xac, 0x02]);
     }
 }

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use celeris_model::{Partition, Sequence, StreamName};
 use parking_lot::{Condvar, Mutex};
 
-use super::progress::Progress;
 use crate::database::{Access, Column, Database, Durability, KeyRange};
 use crate::error::StorageError;
+use crate::health::Health;
 use crate::layout::envelope::{begin, corrupt, seal, unseal};
 use crate::layout::keys::{self, KeyReader};
 use crate::layout::wire::{Reader, Writer};
@@ -126,11 +126,11 @@ impl Scrubber {
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn start(self: &Arc<Self>, progress: Arc<Progress>) -> Result<(), StorageError> {
+    pub(crate) fn start(self: &Arc<Self>, health: Arc<Health>) -> Result<(), StorageError> {
         let scrubber = Arc::clone(self);
         let thread = std::thread::Builder::new()
             .name("celeris-scrub".to_owned())
-            .spawn(move || scrubber.run(&progress))
+            .spawn(move || scrubber.run(&health))
             .map_err(StorageError::io("start the thread of", "the scrubber"))?;
         *self.thread.lock() = Some(thread);
         Ok(())
@@ -164,9 +164,9 @@ impl Scrubber {
         }
     }
 
-    fn run(&self, progress: &Progress) {
+    fn run(&self, health: &Health) {
         while self.wait() {
-            if let Err(error) = self.scrub(Scope::All, progress) {
+            if let Err(error) = self.scrub(Scope::All, health) {
                 tracing::warn!(%error, "forgotten records are still on the disk; trying again later");
             }
         }
@@ -191,7 +191,7 @@ impl Scrubber {
     ///
     /// # Errors
     /// `Poisoned`, `CorruptLog` or `Database`.
-    pub(crate) fn scrub(&self, scope: Scope, progress: &Progress) -> Result<(), StorageError> {
+    pub(crate) fn scrub(&self, scope: Scope, health: &Health) -> Result<(), StorageError> {
         let _at_work = self.at_work.lock();
         let wanted = |(_, note): &mut (Instant, Unscrubbed)| match scope {
             Scope::All => true,
@@ -201,7 +201,7 @@ impl Scrubber {
         if notes.is_empty() {
             return Ok(());
         }
-        let done = self.work_off(&notes, progress);
+        let done = self.work_off(&notes, health);
         if done.is_err() {
             let again = Instant::now() + RETRY_AFTER;
             let mut state = self.state.lock();
@@ -210,8 +210,8 @@ impl Scrubber {
         done
     }
 
-    fn work_off(&self, notes: &[(Instant, Unscrubbed)], progress: &Progress) -> Result<(), StorageError> {
-        progress.health()?;
+    fn work_off(&self, notes: &[(Instant, Unscrubbed)], health: &Health) -> Result<(), StorageError> {
+        health.check()?;
         let started = Instant::now();
         let mut ranges: BTreeMap<(&StreamName, Partition), (Sequence, Sequence)> = BTreeMap::new();
         for (_, Unscrubbed { stream, partition, first, at, .. }) in notes {
@@ -230,7 +230,7 @@ impl Scrubber {
         for (_, note) in notes {
             batch.delete(Column::Erasures, &keys::unscrubbed(&note.stream, note.partition, note.at));
         }
-        batch.commit(Durability::Synced).inspect_err(|error| progress.poison(&error.to_string()))?;
+        batch.commit(Durability::Synced).inspect_err(|error| health.poison(&error.to_string()))?;
         // The last change of the manifest, which now no longer names the deleted files.
         self.database.flush()?;
         let seconds = started.elapsed().as_secs_f64();

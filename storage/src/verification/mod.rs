@@ -32,8 +32,9 @@ pub(crate) use self::wal_check::check_and_cut;
 use crate::database::{Column, Database};
 use crate::directory::replace_file;
 use crate::error::StorageError;
+use crate::health::Health;
 use crate::layout::keys::{self, KeyReader};
-use crate::log::{Progress, Scrubber};
+use crate::log::Scrubber;
 use crate::options::StorageOptions;
 
 /// Bytes checked between two pauses.
@@ -205,11 +206,11 @@ impl Verifier {
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn start(self: &Arc<Self>, progress: Arc<Progress>) -> Result<(), StorageError> {
+    pub(crate) fn start(self: &Arc<Self>, health: Arc<Health>) -> Result<(), StorageError> {
         let verifier = Arc::clone(self);
         let thread = std::thread::Builder::new()
             .name("celeris-verify".to_owned())
-            .spawn(move || verifier.run(&progress))
+            .spawn(move || verifier.run(&health))
             .map_err(StorageError::io("start the thread of", "the verification"))?;
         *self.thread.lock() = Some(thread);
         Ok(())
@@ -234,19 +235,19 @@ impl Verifier {
     ///
     /// # Errors
     /// `CorruptLog` or `Corrupt` for damage, which poisons the log; errors of reading.
-    pub(crate) fn check_all(&self, progress: &Progress) -> Result<(), StorageError> {
+    pub(crate) fn check_all(&self, health: &Health) -> Result<(), StorageError> {
         let mut next = Some(Place::start());
         while let Some(place) = next {
-            (_, next) = self.step(&place, progress)?;
+            (_, next) = self.step(&place, health)?;
         }
         Ok(())
     }
 
-    fn run(&self, progress: &Progress) {
+    fn run(&self, health: &Health) {
         let mut saved = Instant::now();
         let mut pause = self.delay;
         while self.wait(pause) {
-            pause = self.advance(progress);
+            pause = self.advance(health);
             if saved.elapsed() >= SAVE_EVERY {
                 self.save(None);
                 saved = Instant::now();
@@ -267,7 +268,7 @@ impl Verifier {
     }
 
     /// Takes one step of the pass, or begins one that is due. Returns the pause after it.
-    fn advance(&self, progress: &Progress) -> Duration {
+    fn advance(&self, health: &Health) -> Duration {
         let place = self.state.lock().place.clone();
         let place = match place {
             Some(place) => place,
@@ -279,7 +280,7 @@ impl Verifier {
                 Place::start()
             }
         };
-        match self.step(&place, progress) {
+        match self.step(&place, health) {
             Ok((bytes, next)) => {
                 let mut state = self.state.lock();
                 if next.is_none() {
@@ -307,25 +308,25 @@ impl Verifier {
 
     /// Checks the next entries. Returns the bytes read and the next position, `None` at the end of
     /// the store.
-    fn step(&self, place: &Place, progress: &Progress) -> Result<(u64, Option<Place>), StorageError> {
+    fn step(&self, place: &Place, health: &Health) -> Result<(u64, Option<Place>), StorageError> {
         let stepped = {
             let _held = self.scrubber.hold();
             place.step(&self.database)
         };
         match &stepped {
             Ok((bytes, _)) => self.state.lock().found.bytes += bytes,
-            Err(error) if is_damage(error) => self.report(place, error, progress),
+            Err(error) if is_damage(error) => self.report(place, error, health),
             Err(_) => {}
         }
         stepped
     }
 
     /// Ends the verification and all writes: nothing must be built on damaged records.
-    fn report(&self, place: &Place, error: &StorageError, progress: &Progress) {
+    fn report(&self, place: &Place, error: &StorageError, health: &Health) {
         let stream = place.stream();
         let column = place.column.name();
         tracing::error!(column, stream = stream.as_ref().map(StreamName::as_str), %error, "the store is damaged");
-        progress.poison(&error.to_string());
+        health.poison(&error.to_string());
         self.state.lock().found.damage.get_or_insert_with(|| error.to_string().into());
         self.save(Some(place));
     }

@@ -87,9 +87,9 @@ fn assert_erased(storage: &Storage) {
     assert_eq!(storage.histories().last_epoch(&stream("films"), &who).unwrap(), UserEpoch(FIRST_EPOCH + 31));
     for epoch in [1, 2, 8, 28].map(|epoch| FIRST_EPOCH + epoch) {
         let name = id(&format!("{}-{epoch}", SECRETS[2]));
-        assert_eq!(storage.log().observation(&stream("films"), &name).unwrap(), Lookup::Forgotten, "{name}");
+        assert_eq!(storage.log().observation(&stream("films"), &who, &name).unwrap(), Lookup::Forgotten, "{name}");
         let again =
-            storage.log().append(append(Record { observation_id: Some(name), ..observation(&user("other"), 1) }));
+            storage.log().append(append(Record { observation_id: Some(name), ..observation(&who, FIRST_EPOCH + 32) }));
         assert!(matches!(again, Err(StorageError::ObservationForgotten { .. })), "{again:?}");
     }
     let erasures = storage.log().erasures(&stream("films")).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::scenario::{append, assert_consistent, id, item, new, observation, open, stream, user};
 use celeris_model::Sequence;
-use celeris_storage::{Appended, CommitPosition, Placed, Storage, StorageError, StorageOptions};
+use celeris_storage::{Appended, Placed, Storage, StorageError, StorageOptions};
 
 #[tokio::test]
 async fn concurrent_writers_share_syncs() {
@@ -37,10 +37,8 @@ async fn appends_of_one_caller_keep_their_order_and_waits_are_monotonic() {
     let placed: Vec<_> =
         (1..=300).map(|epoch| new(storage.log().append(append(observation(&user("u"), epoch))).unwrap())).collect();
     let tickets: Vec<_> = placed.iter().map(Placed::ticket).collect();
-    assert!(tickets.is_sorted_by_key(|ticket| ticket.position()));
-    assert!(storage.log().is_durable(CommitPosition::START));
-    storage.log().wait_durable(tickets[150].position()).await.unwrap();
-    assert!(tickets[..=150].iter().all(|ticket| ticket.is_durable() && storage.log().is_durable(ticket.position())));
+    tickets[150].durable().await.unwrap();
+    assert!(tickets[..=150].iter().all(|ticket| ticket.is_durable()));
     for (index, placed) in placed.iter().enumerate() {
         assert_eq!(placed.durable().await.unwrap().sequence, Sequence(index as u64 + 1));
     }

@@ -51,8 +51,9 @@ fn every_acknowledged_record_survives_kill_9_once() {
             for (partition, sequence, record) in log_of(&storage, &stream("films")) {
                 let name = record.observation_id.clone().unwrap().as_str().to_owned();
                 let place = format!("{}-{sequence}", partition.index());
-                let (.., indexed) =
-                    crate::scenario::found(storage.log().observation(&stream("films"), &id(&name)).unwrap());
+                let (.., indexed) = crate::scenario::found(
+                    storage.log().observation(&stream("films"), &record.user, &id(&name)).unwrap(),
+                );
                 assert_eq!(indexed, record, "the id's index has another record");
                 assert_eq!(found.insert(place, name), None);
             }

@@ -1,12 +1,12 @@
-//! The log compared with a naive in-memory one, under random appends, repeats, amendments,
-//! deletions and reopenings.
+//! The log compared with a naive in-memory one, under random appends, repeats, amendments and
+//! reopenings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
-use crate::scenario::{amendment, assert_consistent, id, log_of, observation, open, stream, user};
+use crate::scenario::{amendment, append, assert_consistent, id, log_of, observation, open, stream, user};
 use celeris_model::{Partition, Record, RecordKind, Sequence, UserEpoch, UserId};
-use celeris_storage::{AckMode, Append, Appended, CommitPosition, Erasure, LogRange, Lookup, Storage, StorageError};
+use celeris_storage::{Append, Appended, Erasure, LogRange, Lookup, Storage, StorageError, Ticket};
 use proptest::prelude::*;
 
 const STREAMS: [&str; 3] = ["a", "ab", "b"];
@@ -31,7 +31,6 @@ enum Step {
         stream: usize,
         user: usize,
     },
-    DeleteStream(usize),
     Reopen,
 }
 
@@ -50,7 +49,6 @@ fn step() -> impl Strategy<Value = Step> {
         60 => observe,
         30 => amend,
         4 => place().prop_map(|(stream, user)| Step::Erase { stream, user }),
-        1 => (0..STREAMS.len()).prop_map(Step::DeleteStream),
         3 => Just(Step::Reopen),
     ]
 }
@@ -63,8 +61,8 @@ type Place = (Partition, Sequence, Option<Record>);
 struct Stream {
     /// In order of arrival.
     places: Vec<Place>,
-    /// The index in `places` of an id.
-    ids: HashMap<String, usize>,
+    /// The index in `places` of an id of a user.
+    ids: BTreeMap<(UserId, String), usize>,
     epochs: HashMap<UserId, u64>,
     erasures: Vec<Erasure>,
 }
@@ -102,8 +100,8 @@ impl Stream {
         blanked
     }
 
-    fn lookup(&self, text: &str) -> Lookup {
-        match self.ids.get(text).map(|at| &self.places[*at]) {
+    fn lookup(&self, user: &UserId, text: &str) -> Lookup {
+        match self.ids.get(&(user.clone(), text.to_owned())).map(|at| &self.places[*at]) {
             None => Lookup::Unknown,
             Some((.., None)) => Lookup::Forgotten,
             Some((partition, sequence, Some(record))) => {
@@ -111,13 +109,34 @@ impl Stream {
             }
         }
     }
+
+    /// `None` if several users have an observation of this id.
+    fn lookup_of_any_user(&self, text: &str) -> Option<Lookup> {
+        let users = self.ids.keys().filter(|(_, id)| id == text).map(|(user, _)| user);
+        let (mut found, others): (Vec<_>, Vec<_>) =
+            users.map(|user| self.lookup(user, text)).partition(|lookup| matches!(lookup, Lookup::Found { .. }));
+        match found.len() {
+            0 => Some(others.into_iter().next().unwrap_or(Lookup::Unknown)),
+            1 => Some(found.remove(0)),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Default)]
 struct Oracle {
     streams: BTreeMap<usize, Stream>,
-    /// The position of the last append.
-    position: CommitPosition,
+    /// The ticket of the last append.
+    last: Option<Ticket>,
+}
+
+impl Oracle {
+    /// Waits until all appends are durable.
+    async fn wait(&self) {
+        if let Some(ticket) = &self.last {
+            ticket.durable().await.unwrap();
+        }
+    }
 }
 
 fn numbered_user(number: usize) -> UserId {
@@ -143,14 +162,8 @@ async fn observe(storage: &Storage, oracle: &mut Oracle, number: usize, who: &Us
         weight: if epoch.is_multiple_of(3) { 2.5 } else { 1.0 },
         ..observation(who, epoch)
     };
-    let append = Append {
-        stream: stream(STREAMS[number]),
-        record: record.clone(),
-        frozen: Vec::new(),
-        notes_item: false,
-        ack: AckMode::Wait,
-    };
-    let known = text.as_deref().map_or(Lookup::Unknown, |text| log.lookup(text));
+    let append = Append { stream: stream(STREAMS[number]), ..append(record.clone()) };
+    let known = text.as_deref().map_or(Lookup::Unknown, |text| log.lookup(who, text));
     match (storage.log().append(append), known) {
         (Ok(Appended::Existing(existing)), Lookup::Found { partition, sequence, record: first }) => {
             let committed = existing.placed.durable().await.unwrap();
@@ -161,9 +174,9 @@ async fn observe(storage: &Storage, oracle: &mut Oracle, number: usize, who: &Us
         (Ok(Appended::New(placed)), Lookup::Unknown) => {
             let place = log.push(who, record);
             if let Some(text) = text {
-                log.ids.insert(text, log.places.len() - 1);
+                log.ids.insert((who.clone(), text), log.places.len() - 1);
             }
-            oracle.position = placed.ticket().position();
+            oracle.last = Some(placed.ticket().clone());
             // Waiting only sometimes leaves work in the queue for the next steps.
             if place.1.0.is_multiple_of(4) {
                 let committed = placed.durable().await.unwrap();
@@ -181,19 +194,13 @@ async fn amend(
     who: &UserId,
     (kind, pick): (RecordKind, prop::sample::Index),
 ) {
-    storage.log().wait_durable(oracle.position).await.unwrap();
+    oracle.wait().await;
     let log = oracle.streams.entry(number).or_default();
     let partition = Partition::of(who);
     let target = Sequence(pick.index(usize::try_from(log.sequence(partition).0).unwrap()) as u64 + 1);
     let epoch = log.epoch(who) + 1;
     let record = Record { label: epoch as f32, ..amendment(kind, who, epoch, Some(target)) };
-    let append = Append {
-        stream: stream(STREAMS[number]),
-        record: record.clone(),
-        frozen: Vec::new(),
-        notes_item: false,
-        ack: AckMode::Wait,
-    };
+    let append = Append { stream: stream(STREAMS[number]), ..append(record.clone()) };
     let original = log.at(partition, target).map(|at| log.places[at].2.clone());
     match (storage.log().append(append), original) {
         (Ok(Appended::New(placed)), Some(Some(original))) => {
@@ -225,17 +232,11 @@ async fn amend(
 }
 
 async fn erase(storage: &Storage, oracle: &mut Oracle, number: usize, who: &UserId) {
-    storage.log().wait_durable(oracle.position).await.unwrap();
+    oracle.wait().await;
     let log = oracle.streams.entry(number).or_default();
     let epoch = log.epoch(who) + 1;
     let record = amendment(RecordKind::Erase, who, epoch, None);
-    let append = Append {
-        stream: stream(STREAMS[number]),
-        record: record.clone(),
-        frozen: Vec::new(),
-        notes_item: false,
-        ack: AckMode::Wait,
-    };
+    let append = Append { stream: stream(STREAMS[number]), ..append(record.clone()) };
     let Appended::New(placed) = storage.log().append(append).unwrap() else { panic!("an erasure has no id") };
     placed.durable().await.unwrap();
     let observe = |(.., record): &&Place| {
@@ -267,11 +268,6 @@ async fn apply(storage: &Storage, oracle: &mut Oracle, step: &Step) {
             amend(storage, oracle, *stream, &numbered_user(*user), (*kind, *pick)).await;
         }
         Step::Erase { stream, user } => erase(storage, oracle, *stream, &numbered_user(*user)).await,
-        Step::DeleteStream(number) => {
-            let deleted = storage.delete_stream(&stream(STREAMS[*number])).unwrap();
-            storage.log().wait_durable(deleted).await.unwrap();
-            oracle.streams.remove(number);
-        }
         Step::Reopen => unreachable!("done by the caller, who owns the store"),
     }
 }
@@ -298,7 +294,15 @@ fn compare(storage: &Storage, oracle: &Oracle) {
         }
         for n in 0..IDS {
             let text = format!("o-{n}");
-            assert_eq!(storage.log().observation(&name, &id(&text)).unwrap(), log.lookup(&text));
+            for n in 0..USERS {
+                let who = numbered_user(n);
+                assert_eq!(storage.log().observation(&name, &who, &id(&text)).unwrap(), log.lookup(&who, &text));
+            }
+            match (storage.log().observation_of_any_user(&name, &id(&text)), log.lookup_of_any_user(&text)) {
+                (Ok(found), Some(expected)) => assert_eq!(found, expected),
+                (Err(StorageError::AmbiguousId { .. }), None) => {}
+                (found, expected) => panic!("{found:?} where {expected:?} was expected"),
+            }
         }
         let mut erasures = log.erasures.clone();
         erasures.sort_by_key(|erasure| (erasure.partition, erasure.at));
@@ -317,7 +321,7 @@ fn compare_place(
     record: Option<&Record>,
 ) {
     let by_place = id(&format!("~{}-{sequence}", partition.index()));
-    match (storage.log().observation(stream, &by_place).unwrap(), record) {
+    match (storage.log().observation_of_any_user(stream, &by_place).unwrap(), record) {
         (Lookup::Found { record: found, .. }, Some(record)) => assert_eq!(without_pseudonym(&found), *record),
         (Lookup::Forgotten, None) => {}
         (found, expected) => panic!("{found:?} where {expected:?} was expected"),
@@ -358,7 +362,7 @@ proptest! {
             if matches!(step, Step::Reopen) {
                 drop(storage);
                 storage = open(dir.path());
-                oracle.position = CommitPosition::START;
+                oracle.last = None;
                 compare(&storage, &oracle);
             } else {
                 runtime.block_on(apply(&storage, &mut oracle, step));

@@ -31,10 +31,10 @@ fn unknown_formats_are_refused_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let format = dir.path().join("FORMAT");
-    assert_eq!(fs::read_to_string(&format).unwrap(), "{\"format\":2,\"partitions\":64}\n");
+    assert_eq!(fs::read_to_string(&format).unwrap(), "{\"format\":3,\"partitions\":64}\n");
     for (text, expected) in [
         (r#"{"format":1,"partitions":64}"#, "run the version that wrote it"),
-        (r#"{"format":2,"partitions":128}"#, "128 partitions"),
+        (r#"{"format":3,"partitions":128}"#, "128 partitions"),
         ("gibberish", "restore that file"),
     ] {
         fs::write(&format, text).unwrap();
@@ -44,7 +44,7 @@ fn unknown_formats_are_refused_with_a_remedy() {
     }
     fs::remove_file(&format).unwrap();
     assert!(refusal(dir.path()).to_string().contains("no FORMAT file"));
-    fs::write(&format, r#"{"format":2,"partitions":64}"#).unwrap();
+    fs::write(&format, r#"{"format":3,"partitions":64}"#).unwrap();
     drop(open(dir.path()));
     fs::remove_dir_all(dir.path().join("db")).unwrap();
     assert!(refusal(dir.path()).to_string().contains("no database"));

@@ -4,8 +4,8 @@ use crate::scenario::{
     append, crash_image, files, fill, flip, item, model, model_name, new, observation, open, stream, user,
 };
 use celeris_model::{
-    Decision, DecisionId, FeatureOrigin, GramSums, InputsDigest, RecordedCandidates, ShownSlot, Timestamp, UserEpoch,
-    VersionId,
+    Decision, DecisionId, FeatureOrigin, GramSums, InputsDigest, RecordedCandidates, Shard, ShownSlot, Timestamp,
+    UserEpoch, VersionId,
 };
 use celeris_storage::{
     Append, FrozenFeatures, ItemWrite, RegistryBatch, RegistryKey, Snapshot, Storage, StorageError, StorageOptions,
@@ -156,33 +156,22 @@ async fn features_freeze_in_the_write_of_their_record() {
     crash_image(live.path(), image.path());
     let storage = open(image.path());
     for version in 1..=3 {
-        let found = storage.items().frozen(model("films"), VersionId(version), &item("m1")).unwrap();
+        let found =
+            storage.items().frozen((model("films"), VersionId(version)), Shard::default(), &item("m1")).unwrap();
         assert_eq!(found, Some(frozen(version)));
     }
-    assert_eq!(storage.items().frozen(model("films"), VersionId(4), &item("m1")).unwrap(), None);
+    assert_eq!(storage.items().frozen((model("films"), VersionId(4)), Shard::default(), &item("m1")).unwrap(), None);
 }
 
 #[tokio::test]
-async fn deleting_a_stream_removes_earlier_records_and_no_other_streams() {
+async fn watermarks_are_kept_as_one_number_for_each_partition() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(dir.path());
     fill(&storage, 0..30).await;
-    let neighbour = Append { stream: stream("filmt"), ..append(observation(&user("u"), 1)) };
-    new(storage.log().append(neighbour).unwrap()).durable().await.unwrap();
-    describe(&storage, "films", "m1", &json!({}));
-    let deleted = storage.delete_stream(&stream("films")).unwrap();
-    let after = new(storage.log().append(append(observation(&user("user-1"), 1))).unwrap());
-    storage.log().wait_durable(deleted).await.unwrap();
-    assert_eq!(after.durable().await.unwrap().sequence.0, 1);
-    drop(storage);
-    let storage = open(dir.path());
-    assert_eq!(storage.log().watermark(&stream("films")).records(), 1);
-    assert_eq!(storage.histories().of(&stream("films"), &user("user-1")).unwrap().len(), 1);
-    assert!(storage.histories().of(&stream("films"), &user("user-0")).unwrap().is_empty());
-    assert_eq!(storage.items().get(&stream("films"), &item("m1")).unwrap(), None);
-    assert_eq!(storage.log().watermark(&stream("filmt")).records(), 1);
-    let text = serde_json::to_string(&storage.log().watermark(&stream("filmt"))).unwrap();
-    assert_eq!(serde_json::from_str::<Watermark>(&text).unwrap(), storage.log().watermark(&stream("filmt")));
+    let watermark = storage.log().watermark(&stream("films"));
+    assert_eq!(watermark.records(), 30);
+    let text = serde_json::to_string(&watermark).unwrap();
+    assert_eq!(serde_json::from_str::<Watermark>(&text).unwrap(), watermark);
     assert!(serde_json::from_str::<Watermark>("[1,2]").is_err());
 }
 
@@ -298,10 +287,13 @@ async fn deleting_a_model_leaves_the_stream_and_other_models() {
     storage.delete_model(model("films")).unwrap();
     assert_eq!(storage.histories().snapshot(&stream("films"), model("films"), &user("u")).unwrap(), None);
     assert_eq!(storage.histories().snapshot(&stream("films"), model("other"), &user("u")).unwrap(), Some(snapshot));
-    assert_eq!(storage.items().frozen(model("films"), VersionId(1), &item("m1")).unwrap(), None);
+    assert_eq!(storage.items().frozen((model("films"), VersionId(1)), Shard::default(), &item("m1")).unwrap(), None);
     assert_eq!(storage.items().given_features(model("films"), &item("m1")).unwrap(), None);
     assert_eq!(storage.decisions().get(model("films"), &DecisionId::new("d").unwrap()).unwrap(), None);
-    assert_eq!(storage.items().frozen(model("other"), VersionId(1), &item("m1")).unwrap(), Some(other));
+    assert_eq!(
+        storage.items().frozen((model("other"), VersionId(1)), Shard::default(), &item("m1")).unwrap(),
+        Some(other)
+    );
     assert_eq!(storage.log().watermark(&stream("films")).records(), 2);
 }
 
@@ -356,6 +348,4 @@ async fn observed_items_are_noted_where_asked_for_and_belong_to_the_stream() {
     };
     assert_eq!(listed("films"), ["a", "b"].map(item));
     assert_eq!(listed("filmss"), [item("other")]);
-    storage.delete_stream(&stream("films")).unwrap();
-    assert_eq!((listed("films"), listed("filmss")), (vec![], vec![item("other")]));
 }

@@ -1,18 +1,18 @@
 //! One user's history and states.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use celeris_model::canonical::CHECKPOINT_EVERY;
 use celeris_model::{GramSums, History as _, ModelId, StreamName, UserEpoch, UserId, UserModel, VersionId};
-use celeris_storage::{CommitPosition, Event, Events, Snapshot, Storage, Ticket};
+use celeris_storage::{Event, Events, Snapshot, Storage, Ticket};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::cache::Held;
 use crate::error::PredictorError;
-use crate::features::{FeatureStore, Resolved};
+use crate::features::{FeatureScope, FeatureStore, Resolved};
 use crate::version::ServingVersion;
 
 mod prepared;
@@ -116,18 +116,25 @@ pub(crate) struct Sources<'a> {
     pub(crate) storage: &'a Storage,
     pub(crate) features: &'a FeatureStore,
     pub(crate) key: &'a UserKey,
-    /// The latest position of features frozen for states built from these sources.
-    frozen: Cell<CommitPosition>,
+    /// The latest write of features frozen for states built from these sources.
+    frozen: RefCell<Ticket>,
 }
 
 impl<'a> Sources<'a> {
     pub(crate) fn new(storage: &'a Storage, features: &'a FeatureStore, key: &'a UserKey) -> Self {
-        Self { storage, features, key, frozen: Cell::default() }
+        Self { storage, features, key, frozen: RefCell::new(Ticket::DURABLE) }
     }
 
-    /// Replies from a state built from these sources must wait until `position` is durable.
-    fn wait_for(&self, position: CommitPosition) {
-        self.frozen.set(self.frozen.get().max(position));
+    /// The features that the user's states learn from.
+    pub(crate) fn scope(&self) -> FeatureScope<'a> {
+        self.features.scope_of(&self.key.stream, &self.key.user)
+    }
+
+    /// Replies from a state built from these sources must wait for this write.
+    fn wait_for(&self, ticket: &Ticket) {
+        if !ticket.is_durable() {
+            self.frozen.replace_with(|frozen| frozen.clone().latest(ticket.clone()));
+        }
     }
 
     /// The user's snapshot under this version, if it was made at or after the event `amended`, the
@@ -439,10 +446,10 @@ impl UserState {
 
     /// Makes replies from states built from `sources` wait also for the features frozen for them.
     fn wait_for_frozen(&mut self, sources: &Sources<'_>) {
-        let frozen = sources.frozen.get();
-        let is_later = self.pending.as_ref().is_none_or(|pending| pending.position() < frozen);
-        if is_later && !sources.storage.log().is_durable(frozen) {
-            self.pending = Some(sources.storage.log().ticket(frozen));
+        let frozen = sources.frozen.borrow();
+        if !frozen.is_durable() {
+            let pending = self.pending.take().unwrap_or(Ticket::DURABLE);
+            self.pending = Some(pending.latest(frozen.clone()));
         }
     }
 

@@ -21,8 +21,8 @@ impl<'a> ResolvedEvents<'a> {
         version: &'a ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<Self, PredictorError> {
-        let stream = &sources.key.stream;
-        Self::by(stretch, version, |event| sources.features.resolve(version, stream, &event.item))
+        let scope = sources.scope();
+        Self::by(stretch, version, |event| sources.features.resolve(version, scope, &event.item))
     }
 
     /// Resolves the events for a state that is about to learn from them under `version`, and
@@ -32,9 +32,10 @@ impl<'a> ResolvedEvents<'a> {
         version: &'a ServingVersion,
         sources: &Sources<'_>,
     ) -> Result<Self, PredictorError> {
+        let scope = sources.scope();
         Self::by(stretch, version, |event| {
-            let resolved = sources.features.resolve_frozen(version, &sources.key.stream, &event.item)?;
-            sources.wait_for(resolved.frozen().unwrap_or_default());
+            let resolved = sources.features.resolve_frozen(version, scope, &event.item)?;
+            resolved.frozen().into_iter().for_each(|ticket| sources.wait_for(ticket));
             Ok(resolved)
         })
     }
