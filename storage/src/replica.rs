@@ -6,7 +6,7 @@ use crate::catalog_log::{CatalogLog, Changes};
 use crate::database::{Change, Column, Database};
 use crate::error::StorageError;
 use crate::health::Health;
-use crate::log::{AppliedRecord, Journal, Log};
+use crate::log::{AppliedGroup, ErasedUser, Journal, Log};
 use crate::registry::RegistryKey;
 
 /// The logs of a node's copy of a cluster's store: those of the shards, and that of the registry and
@@ -25,8 +25,8 @@ pub struct Replica<'s> {
 /// What was applied.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Applied {
-    /// Records of a shard, in order.
-    Records(Vec<AppliedRecord>),
+    /// A group of a shard.
+    Group(AppliedGroup),
     /// The documents of the registry that one commit has changed, and whether it has changed items.
     Catalog { documents: Vec<RegistryKey>, items: bool },
 }
@@ -49,6 +49,18 @@ impl Replica<'_> {
         }
     }
 
+    /// The users whom a group of a shard's log erases: what is kept of them beside the logs is to be erased
+    /// before the group is applied.
+    ///
+    /// # Errors
+    /// `Diverged` if the group cannot be decoded.
+    pub fn erased_by(&self, log: LogId, entries: &[u8]) -> Result<Vec<ErasedUser>, StorageError> {
+        match log {
+            LogId::Catalog => Ok(Vec::new()),
+            LogId::Shard(shard) => Log::erased_by(shard, entries),
+        }
+    }
+
     /// Writes what another node has appended to a log, and the cursor after it. `entries` may be
     /// empty. Each is applied once, in the order of the log. Not synced: see [`Replica::sync`].
     ///
@@ -58,7 +70,7 @@ impl Replica<'_> {
     pub fn apply(&self, log: LogId, entries: &[u8], cursor: &[u8]) -> Result<Applied, StorageError> {
         match log {
             LogId::Catalog => self.catalog.apply(entries, cursor).map(|changes| changed_by(&changes)),
-            LogId::Shard(shard) => self.log.apply(shard, entries, cursor).map(Applied::Records),
+            LogId::Shard(shard) => self.log.apply(shard, entries, cursor).map(Applied::Group),
         }
     }
 

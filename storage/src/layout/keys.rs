@@ -196,6 +196,16 @@ pub(crate) fn frozen_by(model: ModelId, version: VersionId) -> Vec<u8> {
     key
 }
 
+/// The item of a key of frozen features.
+pub(crate) fn frozen_item(key: &[u8]) -> Option<ItemId> {
+    let mut reader = KeyReader::new(key);
+    reader.number()?;
+    reader.number()?;
+    reader.byte()?;
+    let item = ItemId::new(reader.text()?).ok()?;
+    reader.is_empty().then_some(item)
+}
+
 /// An item's features frozen by a version for the users of a shard.
 pub(crate) fn frozen((model, version): (ModelId, VersionId), shard: Shard, item: &ItemId) -> Vec<u8> {
     let mut key = frozen_by(model, version);

@@ -40,7 +40,7 @@ pub use self::erasures::Erasure;
 use self::prepare::Attached;
 pub use self::progress::{Committed, Placed, Ticket};
 pub use self::reading::{LogRange, Lookup, observation_id};
-pub use self::replication::{AppliedRecord, Journal, JournalError};
+pub use self::replication::{AppliedGroup, AppliedRecord, ErasedUser, Journal, JournalError};
 pub(crate) use self::scrub::{Scope, Scrubber};
 use self::shard::{ShardLog, Term};
 pub use self::watermark::Watermark;
@@ -188,6 +188,13 @@ impl Log {
     #[must_use]
     pub fn shard_of(&self, user: &UserId) -> Shard {
         self.layout.of(Partition::of(user))
+    }
+
+    /// Whether this node owns a shard, so that appends for its users are accepted. In a cluster, it may
+    /// lose it at any time.
+    #[must_use]
+    pub fn owns(&self, shard: Shard) -> bool {
+        self.shard(shard).in_term(|_| Ok(())).is_ok()
     }
 
     fn shard(&self, shard: Shard) -> &ShardLog {
