@@ -341,6 +341,13 @@ impl Log {
     }
 }
 
+/// Also when the store fails to open: no thread may use the database while the process ends.
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 impl Records {
     fn watermarks(&self) -> Watermarks {
         self.watermarks.read().clone()
