@@ -47,7 +47,8 @@ struct Inner {
 }
 
 /// What distinguishes a copy of a cluster's store from the store of a node on its own.
-struct Copy {
+#[derive(Clone, Copy)]
+struct OfCluster {
     shards: Shards,
     /// `None` if it is the one that the store has.
     hash_key: Option<[u8; 16]>,
@@ -81,7 +82,7 @@ impl Storage {
         options: &StorageOptions,
         cluster: &ClusterIdentity,
     ) -> Result<Self, StorageError> {
-        let copy = Copy { shards: cluster.shards, hash_key: Some(cluster.hash_key) };
+        let copy = OfCluster { shards: cluster.shards, hash_key: Some(cluster.hash_key) };
         Self::open_as(Directory::open(dir.as_ref(), Some(cluster))?, options, Some(copy))
     }
 
@@ -92,13 +93,13 @@ impl Storage {
     /// As [`Storage::open`].
     pub fn open_origin(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
         let directory = Directory::open_existing(dir.as_ref())?;
-        let copy = directory.cluster().map(|(_, _, shards)| Copy { shards, hash_key: None });
+        let copy = directory.cluster().map(|(_, _, shards)| OfCluster { shards, hash_key: None });
         Self::open_as(directory, options, copy)
     }
 
-    fn open_as(directory: Directory, options: &StorageOptions, copy: Option<Copy>) -> Result<Self, StorageError> {
+    fn open_as(directory: Directory, options: &StorageOptions, copy: Option<OfCluster>) -> Result<Self, StorageError> {
         // A replica's writes are not synced, so that a crash may cut off more than the last.
-        let (recovery, stopped_clean) = match &copy {
+        let (recovery, stopped_clean) = match copy {
             Some(_) => (Recovery::UpToDamage, false),
             None => (Recovery::Refuse, verification::check_and_cut(&directory.database())?),
         };
@@ -111,7 +112,7 @@ impl Storage {
         };
         let database = Arc::new(Database::open(&directory.database(), Column::MAIN, &tuning)?);
         let watermarks = checkpoints::recover(&database)?;
-        let hash_key = copy.as_ref().and_then(|copy| copy.hash_key);
+        let hash_key = copy.and_then(|copy| copy.hash_key);
         let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty(), hash_key)?);
         // From here on, a later opening fails if the databases are missing.
         directory.write_format()?;
@@ -140,7 +141,7 @@ impl Storage {
             space: Arc::clone(&space),
             health: Arc::clone(&health),
         };
-        let shards = copy.as_ref().map_or(Shards::ONE, |copy| copy.shards);
+        let shards = copy.map_or(Shards::ONE, |copy| copy.shards);
         let log = Log::new(Arc::clone(&database), companions, (shards, watermarks), options);
         let catalog = CatalogLog::open(Arc::clone(&database), Arc::clone(&health), copy.is_some())?;
         if copy.is_none() {
