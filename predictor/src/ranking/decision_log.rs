@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use celeris_bandits::{PoolShare, Slot};
 use celeris_model::{
-    CandidateDigest, Decision, DecisionId, Estimate, InputsDigest, RecordedCandidates, SelectionFacts, ShownSlot,
-    Timestamp,
+    CandidateDigest, Decision, DecisionId, Estimate, InputsDigest, Partition, RecordedCandidates, SelectionFacts,
+    ShownSlot, Timestamp, UserId,
 };
 use celeris_storage::{LateCandidates, Storage};
 
