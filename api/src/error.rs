@@ -7,11 +7,11 @@ use celeris_manager::ManagerError;
 use celeris_model::ModelError;
 use celeris_predictor::PredictorError;
 use celeris_storage::StorageError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A problem detail (RFC 9457).
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "type": "urn:celeris:problem:invalid-field",
     "title": "A field is not valid",
@@ -31,12 +31,30 @@ pub struct Problem {
     /// What is wrong with this request, with the name of the field, and how to correct it.
     pub detail: String,
     /// The fields that are wrong; absent if the problem is not about a field.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
 }
 
+/// The kind of [`ApiError::not_owner`].
+const NOT_OWNER: &str = "not-owner";
+
+impl Problem {
+    /// Whether the request was not carried out because another node of the cluster owns the user.
+    #[must_use]
+    pub fn is_not_owner(&self) -> bool {
+        self.kind.strip_prefix(KIND_PREFIX) == Some(NOT_OWNER)
+    }
+}
+
+/// Begins the type of every problem.
+const KIND_PREFIX: &str = "urn:celeris:problem:";
+
+/// Marks a response: the request was not carried out because another node owns the user.
+#[derive(Debug, Clone, Copy)]
+pub struct NotOwner;
+
 /// A field of the request that is wrong.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FieldError {
     /// The place of the field in the body, as a JSON pointer (RFC 6901); or `/NAME` for a parameter
     /// of the query.
@@ -145,6 +163,17 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The node cannot answer now", detail)
     }
 
+    /// 503: another node of the cluster owns the user, and nothing was written.
+    pub fn not_owner(detail: impl ToString) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, NOT_OWNER, "Another node answers for the user", detail)
+    }
+
+    /// 503: another node of the cluster has to answer, and whether it carried the request out is not
+    /// known.
+    pub fn unknown_fate(detail: impl ToString) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unknown-fate", "What became of the request is not known", detail)
+    }
+
     /// 503: the resource exists, but the node cannot read it.
     fn out_of_service(detail: impl ToString) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "out-of-service", "Out of service", detail)
@@ -173,7 +202,7 @@ impl ApiError {
     #[must_use]
     pub fn problem(&self) -> Problem {
         Problem {
-            kind: format!("urn:celeris:problem:{}", self.slug),
+            kind: format!("{KIND_PREFIX}{}", self.slug),
             title: self.title.to_owned(),
             status: self.status.as_u16(),
             detail: self.detail.clone(),
@@ -188,6 +217,12 @@ impl ApiError {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Whether this is [`ApiError::not_owner`].
+    #[must_use]
+    pub fn is_not_owner(&self) -> bool {
+        self.slug == NOT_OWNER
     }
 
     /// Whether the status is 503, so that the client may try again soon.
@@ -213,6 +248,9 @@ impl IntoResponse for ApiError {
         if self.is_unavailable() {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
+        if self.is_not_owner() {
+            response.extensions_mut().insert(NotOwner);
+        }
         response
     }
 }
@@ -224,6 +262,7 @@ impl From<StorageError> for ApiError {
             | StorageError::StorageFull { .. }
             | StorageError::Poisoned { .. }
             | StorageError::Closed => Self::unavailable(error),
+            StorageError::NotOwner | StorageError::Fenced => Self::not_owner(error),
             StorageError::Document { .. } => Self::out_of_service(error),
             StorageError::ObservationForgotten { .. } => Self::gone(error),
             StorageError::NotAnObservation { .. } => Self::not_found(error),

@@ -2,6 +2,7 @@
 
 use axum::body::{Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, Request};
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, UserId, VersionId};
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -103,16 +104,27 @@ fn expected_first(problem: &str) -> Option<String> {
 /// A JSON body that is not parsed yet; empty if the request has none.
 pub struct Text(pub Bytes);
 
+impl Text {
+    /// Reads the body of a request with these headers.
+    ///
+    /// # Errors
+    /// 415 if it is not declared as JSON, 400 if it is cut off.
+    pub async fn read(headers: &HeaderMap, body: axum::body::Body) -> Result<Self, ApiError> {
+        // A request without a body needs no content type.
+        if !body.is_end_stream() {
+            MediaType::Json.check(headers)?;
+        }
+        // The limits layer has already bounded and buffered the body.
+        to_bytes(body, usize::MAX).await.map(Self).map_err(ApiError::malformed)
+    }
+}
+
 impl<S: Send + Sync> FromRequest<S> for Text {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        // A request without a body needs no content type.
-        if !request.body().is_end_stream() {
-            MediaType::Json.check(request.headers())?;
-        }
-        // The limits layer has already bounded and buffered the body.
-        to_bytes(request.into_body(), usize::MAX).await.map(Self).map_err(ApiError::malformed)
+        let (parts, body) = request.into_parts();
+        Self::read(&parts.headers, body).await
     }
 }
 

@@ -23,6 +23,15 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::ApiError;
 use crate::ndjson::Line;
 
+/// Maximum lines of a batch: some hundred microseconds of work.
+pub const BATCH_LINES: usize = 64;
+
+/// Maximum number of parsed batches that wait to be dispatched.
+pub const PARSED_BATCHES: usize = 4;
+
+/// Approximate bytes of the reply to one line.
+pub const ANSWER_BYTES: usize = 144;
+
 /// Pause of a thread before it retries an observation that the full log queue has rejected.
 const OVERLOAD_PAUSE: Duration = Duration::from_millis(5);
 
@@ -46,6 +55,16 @@ impl OfStream {
     /// 404 if there is none.
     pub fn new(predictor: &Predictor, name: ModelName) -> Result<Self, ApiError> {
         Ok(Self { id: predictor.models().decides_as(&name)?, name })
+    }
+
+    /// The name by which the stream was opened.
+    pub fn name(&self) -> &ModelName {
+        &self.name
+    }
+
+    /// The model or selection that had this name.
+    pub fn id(&self) -> ModelId {
+        self.id
     }
 }
 

@@ -3,11 +3,14 @@
 //! [`state::Node::close`] closes the store. The library changes nothing of its process except the
 //! limit of open files: the caller owns the runtime, the metrics recorder, the log and the signals.
 //!
+//! In a cluster, `cluster/` knows the other nodes, and `routing/` finds the node that answers.
+//!
 //! `routes/` has one file for each resource, `schema/` the request and reply types, `middleware/`
 //! the layers that every request passes. `connections.rs` is below HTTP. The command line is in
 //! `celeris-cli`.
 
 mod answer;
+pub mod cluster;
 mod compute_pool;
 pub mod config;
 pub mod config_listing;
@@ -26,6 +29,7 @@ pub mod node;
 mod paging;
 mod patient_stream;
 pub mod routes;
+mod routing;
 pub mod schema;
 pub mod series;
 pub mod server;

@@ -75,6 +75,30 @@ impl Replies {
         self.push(&RejectedLine { line, error: error.problem() });
     }
 
+    /// A reply that another node has written.
+    pub fn taken_as(&mut self, reply: &[u8]) {
+        self.counts.taken += 1;
+        self.push_text(reply);
+    }
+
+    /// A reply that another node has written.
+    pub fn duplicate_as(&mut self, reply: &[u8]) {
+        self.counts.duplicates += 1;
+        self.push_text(reply);
+    }
+
+    /// The problem that another node has reported.
+    pub fn rejected_by(&mut self, line: u64, error: Problem) {
+        self.counts.rejected += 1;
+        self.rejected_with.get_or_insert(StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_GATEWAY));
+        self.push(&RejectedLine { line, error });
+    }
+
+    fn push_text(&mut self, reply: &[u8]) {
+        self.bytes.extend_from_slice(reply);
+        self.bytes.push(b'\n');
+    }
+
     fn push(&mut self, reply: &impl Serialize) {
         serde_json::to_writer(&mut self.bytes, reply).expect("a reply is plain data");
         self.bytes.push(b'\n');

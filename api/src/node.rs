@@ -11,6 +11,7 @@ use celeris_predictor::{DecisionLogging, Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageError, StorageOptions};
 use tokio::sync::Semaphore;
 
+use crate::cluster::{Cluster, Membership};
 use crate::compute_pool::ComputePool;
 use crate::config::Config;
 use crate::ingest_pool::IngestPool;
@@ -82,6 +83,8 @@ pub struct NodeOptions {
     /// The metrics that the node renders. The caller decides whether they are those of the process,
     /// see [`Series::install`].
     pub series: Arc<Series>,
+    /// The cluster that the node is a member of, if it is not on its own.
+    pub cluster: Option<Membership>,
 }
 
 /// Opens the data directory and loads all models, so that the node can serve. Must be called within
@@ -90,7 +93,7 @@ pub struct NodeOptions {
 /// # Errors
 /// [`StartError`]: the directory is in use, damaged or of another format, or a setting is invalid.
 pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
-    let NodeOptions { data_dir, binary, series } = options;
+    let NodeOptions { data_dir, binary, series, cluster } = options;
     let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
     let memory = &config.memory;
     let decisions = &config.decisions;
@@ -143,6 +146,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         predictor,
         manager,
         sealer,
+        cluster: cluster.map(Cluster::new),
         compute,
         ingest_pool,
         limits: config.limits.clone(),

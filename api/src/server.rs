@@ -52,6 +52,7 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(routes::quality::router())
         .merge(routes::evaluate_policy::router())
         .merge(routes::exploration::router())
+        .merge(routes::cluster::router())
         .layer(from_fn_with_state((node.clone(), Threads::Operating), limits::bound));
     let (api, mut description) = OpenApiRouter::with_openapi(description::empty())
         .merge(direct)
@@ -97,7 +98,7 @@ pub async fn serve(
     config: &config::Server,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let origins = Origins::new(config, listener.local_addr()?);
+    let origins = Origins::new(config, listener.local_addr()?, node.clone());
     let bounds = Bounds { connections: connections::allowed(config.connections), idle_timeout: config.idle_timeout };
     let router = router(node, origins);
     let handler = move |connection, request| respond(router.clone(), connection, request);

@@ -9,6 +9,7 @@ use celeris_predictor::Predictor;
 use celeris_storage::Storage;
 use tokio::sync::Semaphore;
 
+use crate::cluster::Cluster;
 use crate::compute_pool::ComputePool;
 use crate::config::Limits;
 use crate::ingest_pool::IngestPool;
@@ -57,6 +58,8 @@ pub struct AppState {
     pub manager: Arc<Manager>,
     /// Copies the log to Parquet segments; `None` if sealing is disabled.
     pub sealer: Option<Arc<Sealer>>,
+    /// The cluster of the node; `None` if it is on its own.
+    pub cluster: Option<Cluster>,
     /// Threads on which requests compute.
     pub compute: ComputePool,
     /// Threads that ingest NDJSON streams.

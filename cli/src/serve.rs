@@ -50,6 +50,7 @@ pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
         data_dir: data_dir.to_owned(),
         binary: std::env::current_exe().map_err(Failure::other)?,
         series: Series::install().map_err(Failure::other)?,
+        cluster: None,
     };
     Ok(tokio::task::block_in_place(|| node::open(options, config))?)
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::ids::{DecisionId, ItemId, ModelId, ModelName, UserEpoch, UserId, VersionId};
+use crate::ids::{DecisionId, ItemId, ModelId, ModelName, PARTITIONS, Partition, UserEpoch, UserId, VersionId};
 use crate::time::Timestamp;
 
 /// One shown slot of a ranking.
@@ -115,6 +115,12 @@ impl InputsDigest {
 /// dash.
 const TIME_DIGITS: (usize, usize) = (8, 4);
 
+/// Number of hexadecimal digits of a decision id after its last dash.
+const NODE_DIGITS: usize = 12;
+
+/// The bits of a decision id that hold the partition of its user.
+const PARTITION_BITS: u128 = PARTITIONS as u128 - 1;
+
 impl DecisionId {
     /// The time of the ranking: decision ids are UUIDs of version 7, which begin with the
     /// milliseconds since 1970. `None` if the text is not such a UUID.
@@ -128,6 +134,31 @@ impl DecisionId {
         }
         let millis = u64::from_str_radix(&format!("{high}{low}"), 16).ok()?;
         Some(Timestamp(i64::try_from(millis).ok()?))
+    }
+
+    /// The id of a decision for a user of `partition`: a UUID of version 7 whose last six random bits
+    /// are replaced by the number of the partition, so that the node that keeps the decision can be
+    /// found by its id.
+    #[must_use]
+    pub fn in_partition(uuid: u128, partition: Partition) -> Self {
+        let bits = (uuid & !PARTITION_BITS) | u128::from(partition.index());
+        let group = |low: u32, digits: u32| (bits >> low) & ((1 << (4 * digits)) - 1);
+        let (high, low, version) = (group(96, 8), group(80, 4), group(64, 4));
+        let text = format!("{high:08x}-{low:04x}-{version:04x}-{:04x}-{:012x}", group(48, 4), group(0, 12));
+        Self::new(text).expect("digits and dashes are a valid id")
+    }
+
+    /// The partition of the user that the ranking was for. `None` if the text is not the id of a
+    /// decision.
+    #[must_use]
+    pub fn partition(&self) -> Option<Partition> {
+        self.made_at()?;
+        let (_, last) = self.as_str().rsplit_once('-')?;
+        if last.len() != NODE_DIGITS {
+            return None;
+        }
+        let bits = u128::from_str_radix(last, 16).ok()? & PARTITION_BITS;
+        Partition::from_index(u8::try_from(bits).ok()?)
     }
 
     /// Sorts before the ids of all rankings made at `time` or later, and after those of all earlier
@@ -301,6 +332,21 @@ mod tests {
         assert!(DecisionId::first_at(Timestamp(time.0 + 1)) > id);
         for other in ["d", "01930b1c-6d4e-4c50-9d1a-0123456789ab", "01930b1c6d4e7c50", "0193zb1c-6d4e-7c50-9d1a-0"] {
             assert_eq!(DecisionId::new(other).expect("valid").made_at(), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn ids_encode_the_partition_of_their_user() {
+        let uuid = 0x0193_0b1c_6d4e_7c50_9d1a_0123_4567_89ff_u128;
+        for partition in Partition::all() {
+            let id = DecisionId::in_partition(uuid, partition);
+            assert_eq!(id.partition(), Some(partition));
+            assert_eq!(id.made_at(), Some(Timestamp(0x0193_0b1c_6d4e)));
+        }
+        let last = Partition::from_index(37).expect("in range");
+        assert_eq!(DecisionId::in_partition(uuid, last).as_str(), "01930b1c-6d4e-7c50-9d1a-0123456789e5");
+        for other in ["d", "01930b1c-6d4e-4c50-9d1a-0123456789ab", "01930b1c-6d4e-7c50-9d1a-01", "01930b1c-6d4e-7"] {
+            assert_eq!(DecisionId::new(other).expect("valid").partition(), None, "{other}");
         }
     }
 

@@ -193,6 +193,17 @@ impl ObservationId {
         RESERVED_PREFIXES.iter().any(|prefix| self.0.starts_with(prefix))
     }
 
+    /// The partition of the user of an observation whose id a node assigned: the id names it. `None`
+    /// for other ids.
+    #[must_use]
+    pub fn partition(&self) -> Option<Partition> {
+        if let Some(place) = self.0.strip_prefix(SERVER_ID_PREFIX) {
+            return Partition::from_index(place.split_once('-')?.0.parse().ok()?);
+        }
+        let (decision, _slot) = self.0.strip_prefix(DEFAULT_REWARD_PREFIX)?.rsplit_once('-')?;
+        DecisionId::new(decision).ok()?.partition()
+    }
+
     /// The id of a slot's default reward. It is a function of the slot, so a slot has at most one.
     ///
     /// # Errors
@@ -317,6 +328,16 @@ mod tests {
         assert!(!["o-1", "mine~", "my-default-reward-1", "default-reward", "default"].into_iter().any(is_reserved));
         let long = DecisionId::new("d".repeat(256)).expect("valid");
         assert!(ObservationId::of_default_reward(&long, 0).is_err());
+    }
+
+    #[test]
+    fn ids_that_nodes_make_name_the_partition() {
+        let partition = |text: &str| ObservationId::new(text).expect("valid").partition().map(Partition::index);
+        assert_eq!(partition("~12-345"), Some(12));
+        assert_eq!(partition("default-reward-01930b1c-6d4e-7c50-9d1a-0123456789e5-3"), Some(37));
+        for other in ["~64-1", "~", "~12", "12-345", "default-reward-x-3", "o-1"] {
+            assert_eq!(partition(other), None, "{other}");
+        }
     }
 
     #[test]

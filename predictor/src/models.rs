@@ -281,6 +281,14 @@ impl Models {
         self.on_stream_of(name).map(drop)
     }
 
+    /// The stream of the model or selection.
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn stream_of(&self, name: &ModelName) -> Result<StreamName, PredictorError> {
+        Ok(self.on_stream_of(name)?.stream.clone())
+    }
+
     /// The id of the model or selection, under which its decisions are stored.
     ///
     /// # Errors

@@ -93,8 +93,12 @@ impl Node {
         let config = config::load_from(config, variables, None).unwrap_or_else(|problem| panic!("{problem}"));
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.expect("threads can be spawned");
-        let options =
-            NodeOptions { data_dir: data_dir.to_owned(), binary: binary::path(), series: Arc::new(Series::default()) };
+        let options = NodeOptions {
+            data_dir: data_dir.to_owned(),
+            binary: binary::path(),
+            series: Arc::new(Series::default()),
+            cluster: None,
+        };
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("the socket is bound");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");

@@ -13,6 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::ApiError;
 use crate::media_types::{self, MediaType};
+use crate::routing;
 use crate::state::Node;
 
 /// The threads on which the handlers of a route run.
@@ -36,10 +37,16 @@ pub async fn bound(State((node, threads)): State<(Node, Threads)>, request: Requ
         let Ok(_permit) = node.permits.try_acquire() else {
             return Err(rejected("too many requests are under way on this node; try again"));
         };
-        match threads {
-            Threads::OfSockets => Ok(next.run(request).await),
-            Threads::Serving => node.compute.run(next.run(request)).await,
-            Threads::Operating => node.compute.operate(next.run(request)).await,
+        let run = |next: Next, request| async {
+            match threads {
+                Threads::OfSockets => Ok(next.run(request).await),
+                Threads::Serving => node.compute.run(next.run(request)).await,
+                Threads::Operating => node.compute.operate(next.run(request)).await,
+            }
+        };
+        match &node.cluster {
+            None => run(next, request).await,
+            Some(cluster) => routing::answer(&node, cluster, request, |request| run(next.clone(), request)).await,
         }
     };
     match tokio::time::timeout(node.limits.request_timeout, answer).await {

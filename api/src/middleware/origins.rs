@@ -13,11 +13,13 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
+use crate::cluster;
 use crate::config::Server;
 use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::hosts::{host_of, without_port};
 use crate::middleware::limits::rejected;
+use crate::state::Node;
 
 /// Path prefix of the API.
 const API: &str = "/v1/";
@@ -29,7 +31,6 @@ const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(600);
 
 /// The accepted host names and web origins of a node.
-#[derive(Debug)]
 pub struct Origins {
     /// Without ports, in lower case.
     hosts: Vec<String>,
@@ -38,11 +39,18 @@ pub struct Origins {
     /// Whether the node listens on all addresses, so that the address a client connected to is also
     /// accepted as a host.
     every_address: bool,
+    /// The node, whose cluster gives it another name.
+    node: Option<Node>,
 }
 
 impl Origins {
-    /// Accepts the loopback names, the listening address and the configured hosts and origins.
-    pub fn new(server: &Server, listening: SocketAddr) -> Self {
+    /// Accepts the loopback names, the listening address, the configured hosts and origins, and the
+    /// host by which the cluster of `node` reaches it.
+    pub fn new(server: &Server, listening: SocketAddr, node: Node) -> Self {
+        Self { node: Some(node), ..Self::configured(server, listening) }
+    }
+
+    fn configured(server: &Server, listening: SocketAddr) -> Self {
         let configured = server.listen.rsplit_once(':').map_or(server.listen.as_str(), |(host, _)| host);
         let listens_on = [configured.to_owned(), host_of(listening.ip())];
         let names = LOOPBACK.map(str::to_owned).into_iter().chain(listens_on).chain(server.hosts.iter().cloned());
@@ -54,7 +62,7 @@ impl Origins {
         }
         // The configuration check has verified that they are plain text.
         let sites = server.origins.iter().filter_map(|site| HeaderValue::from_str(site).ok()).collect();
-        Self { hosts, sites, every_address: listening.ip().is_unspecified() }
+        Self { hosts, sites, every_address: listening.ip().is_unspecified(), node: None }
     }
 
     /// The CORS layer for the configured origins; `None` if none is configured.
@@ -106,6 +114,14 @@ impl Origins {
     fn is_own(&self, host: &[u8], dialled: &str) -> bool {
         self.hosts.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(host))
             || (self.every_address && dialled.as_bytes().eq_ignore_ascii_case(host))
+            || self.of_cluster().is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(host))
+    }
+}
+
+impl Origins {
+    /// The host by which the cluster reaches the node.
+    fn of_cluster(&self) -> Option<String> {
+        cluster::own_host(&self.node.as_ref()?.cluster.as_ref()?.view())
     }
 }
 
@@ -147,7 +163,7 @@ mod tests {
             origins: vec!["https://app.example".to_owned()],
             ..Server::default()
         };
-        let origins = Origins::new(&server, "10.0.0.7:7117".parse().unwrap());
+        let origins = Origins::configured(&server, "10.0.0.7:7117".parse().unwrap());
         for host in ["localhost", "LOCALHOST:1", "127.0.0.1:7117", "[::1]:7117", "10.0.0.7:7117", "node-1.internal:80"]
         {
             assert_eq!(checked(&origins, host, None), Ok(()), "{host}");
@@ -197,7 +213,7 @@ mod tests {
     #[test]
     fn a_node_on_all_addresses_accepts_the_dialled_address_as_host() {
         let server = Server { listen: "0.0.0.0:7117".to_owned(), ..Server::default() };
-        let origins = Origins::new(&server, "0.0.0.0:7117".parse().unwrap());
+        let origins = Origins::configured(&server, "0.0.0.0:7117".parse().unwrap());
         assert_eq!(checked(&origins, "10.0.0.7:7117", None), Ok(()));
         assert_eq!(checked(&origins, "10.0.0.8:7117", None), Err(421));
     }

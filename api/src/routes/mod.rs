@@ -3,6 +3,7 @@
 
 pub mod attributes;
 pub mod catalog;
+pub mod cluster;
 pub mod decisions;
 pub mod evaluate_policy;
 pub mod events;

@@ -12,21 +12,13 @@ use utoipa_axum::routes;
 use crate::answer::Answer;
 use crate::description::Gone;
 use crate::error::ApiError;
-use crate::extract::{Body, InModel, parse};
-use crate::ingest_pool::{Dispatched, OfStream};
+use crate::extract::{InModel, parse};
+use crate::ingest_pool::{ANSWER_BYTES, BATCH_LINES, Dispatched, OfStream, PARSED_BATCHES};
 use crate::line_replies::{self, Replies};
 use crate::ndjson::{self, Line, Reading};
+use crate::routing::{ForUser, answer_lines};
 use crate::schema::observations::{ObserveBody, ObserveReply, ObservedArray, ObservedLine};
 use crate::state::Node;
-
-/// Maximum lines of a batch: some hundred microseconds of work.
-const BATCH_LINES: usize = 64;
-
-/// Maximum number of parsed batches that wait to be dispatched.
-const PARSED_BATCHES: usize = 4;
-
-/// Approximate bytes of one reply line in a stream.
-const ANSWER_BYTES: usize = 144;
 
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(observe))
@@ -44,7 +36,7 @@ pub fn streams() -> OpenApiRouter<Node> {
 pub async fn observe(
     State(node): State<Node>,
     InModel(model): InModel,
-    Body(body): Body<ObserveBody>,
+    ForUser { body, .. }: ForUser<ObserveBody>,
 ) -> Result<Answer<ObserveReply>, ApiError> {
     let observed = node.predictor.ingest().observe(&model, body.observation()?).await?;
     Ok(Answer(observed.into()))
@@ -69,6 +61,9 @@ async fn observe_lines(
     InModel(model): InModel,
     request: Request,
 ) -> Result<Response, ApiError> {
+    if node.cluster.is_some() {
+        return answer_lines(node, model, request).await;
+    }
     let model = OfStream::new(&node.predictor, model)?;
     let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;
     let reading = Reading::new(&node.limits, BATCH_LINES, |line| parse::<ObserveBody>(line)?.observation());

@@ -7,7 +7,9 @@ use utoipa_axum::routes;
 
 use crate::answer::Answer;
 use crate::error::ApiError;
-use crate::extract::{Body, InModel};
+use crate::extract::InModel;
+use crate::routing::ForUser;
+use crate::schema::consistency::Reading;
 use crate::schema::predictions::{PredictBody, PredictReply, Score};
 use crate::schema::selections::Answered;
 use crate::state::Node;
@@ -30,12 +32,12 @@ pub fn check_count(node: &Node, field: &str, count: usize) -> Result<(), ApiErro
 
 /// Predicts the score of one or several items for a user.
 #[utoipa::path(post, path = "/v1/models/{model}/predict", tag = "serving", request_body = PredictBody,
-    params(InModel),
+    params(InModel, Reading),
     responses((status = 200, body = PredictReply)))]
 pub async fn predict(
     State(node): State<Node>,
     InModel(model): InModel,
-    Body(body): Body<PredictBody>,
+    ForUser { body, stale_ms }: ForUser<PredictBody>,
 ) -> Result<Answer<PredictReply>, ApiError> {
     let items = match (body.item, body.items) {
         (Some(item), None) => vec![item],
@@ -56,5 +58,5 @@ pub async fn predict(
         score.confidence = Some(confidence);
     }
     let (version, user_epoch) = (version.0, user_epoch.0);
-    Ok(Answer(PredictReply { user, version, user_epoch, cold, scores, arm, arm_propensity, arms }))
+    Ok(Answer(PredictReply { user, version, user_epoch, cold, scores, arm, arm_propensity, arms, stale_ms }))
 }

@@ -7,8 +7,10 @@ use utoipa_axum::routes;
 
 use crate::answer::Answer;
 use crate::error::ApiError;
-use crate::extract::{Body, InModel};
+use crate::extract::InModel;
+use crate::routing::ForUser;
 use crate::schema::audience::AudienceFields;
+use crate::schema::consistency::Reading;
 use crate::schema::rankings::{BoostBody, RecommendBody, RecommendReply};
 use crate::state::Node;
 
@@ -18,12 +20,12 @@ pub fn router() -> OpenApiRouter<Node> {
 
 /// Recommends items from the whole catalog by a policy, and records a decision.
 #[utoipa::path(post, path = "/v1/models/{model}/recommend", tag = "serving", request_body = RecommendBody,
-    params(InModel),
+    params(InModel, Reading),
     responses((status = 200, body = RecommendReply)))]
 pub async fn recommend(
     State(node): State<Node>,
     InModel(model): InModel,
-    Body(body): Body<RecommendBody>,
+    ForUser { body, stale_ms }: ForUser<RecommendBody>,
 ) -> Result<Answer<RecommendReply>, ApiError> {
     let page = body.page.as_deref().map(|token| {
         let broken = "page: not a valid token; pass `next` of a reply unchanged, or leave it out";
@@ -52,5 +54,7 @@ pub async fn recommend(
     };
     let recommended = node.predictor.recommend(&request).await?;
     let user = if let Audience::User(user) = request.audience { Some(user) } else { None };
-    Ok(Answer(RecommendReply::new(user, recommended)))
+    let mut reply = RecommendReply::new(user, recommended);
+    reply.ranking.stale_ms = stale_ms;
+    Ok(Answer(reply))
 }

@@ -92,6 +92,8 @@ macro_rules! serialized_objects {
 
 pub mod attributes;
 pub mod audience;
+pub mod cluster;
+pub mod consistency;
 pub mod decisions;
 pub mod events;
 pub mod filters;

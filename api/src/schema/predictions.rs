@@ -5,6 +5,7 @@ use celeris_predictor::Scored;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::consistency::Consistency;
 use super::ids::{Id, IdOrInteger, Name, NameOrInteger};
 use super::selections::ArmWeight;
 
@@ -27,6 +28,9 @@ pub struct PredictBody {
     /// The segment, for a selection that has a state for each segment.
     #[schema(value_type = Option<NameOrInteger>)]
     pub segment: Option<ModelName>,
+    /// How current the answer of a cluster must be.
+    #[serde(default)]
+    pub consistency: Consistency,
 }
 
 /// The score of an item.
@@ -92,4 +96,9 @@ pub struct PredictReply {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub arms: Option<Vec<ArmWeight>>,
+    /// In a cluster: how many milliseconds the answer may be behind the log; absent if it is not
+    /// known to be behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub stale_ms: Option<u64>,
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use super::audience::{AggregateBody, PastBody};
+use super::consistency::Consistency;
 use super::filters;
 use super::ids::{Id, IdOrInteger, Name, NameOrInteger};
 use super::policies::{Policy, PolicyOrName};
@@ -45,6 +46,9 @@ pub struct TopkBody {
     /// The segment, for a selection that has a state for each segment.
     #[schema(value_type = Option<NameOrInteger>)]
     pub segment: Option<ModelName>,
+    /// How current the answer of a cluster must be.
+    #[serde(default)]
+    pub consistency: Consistency,
 }
 
 /// A slot of a ranking.
@@ -131,6 +135,11 @@ pub struct TopkReply {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub arms: Option<Vec<ArmWeight>>,
+    /// In a cluster: how many milliseconds the answer may be behind the log; absent if it is not
+    /// known to be behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub stale_ms: Option<u64>,
 }
 
 impl TopkReply {
@@ -155,6 +164,7 @@ impl TopkReply {
             arm,
             arm_propensity,
             arms,
+            stale_ms: None,
         }
     }
 }
@@ -211,6 +221,9 @@ pub struct RecommendBody {
     /// The segment, for a selection that has a state for each segment.
     #[schema(value_type = Option<NameOrInteger>)]
     pub segment: Option<ModelName>,
+    /// How current the answer of a cluster must be.
+    #[serde(default)]
+    pub consistency: Consistency,
 }
 
 /// A boost of items.

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use celeris_bandits::{PoolShare, Slot};
 use celeris_model::{
-    CandidateDigest, Decision, DecisionId, Estimate, InputsDigest, RecordedCandidates, SelectionFacts, ShownSlot,
-    Timestamp,
+    CandidateDigest, Decision, DecisionId, Estimate, InputsDigest, Partition, RecordedCandidates, SelectionFacts,
+    ShownSlot, Timestamp, UserId,
 };
 use celeris_storage::{LateCandidates, Storage};
 
@@ -107,6 +107,12 @@ pub(crate) fn inputs_digest(scores: &[f32], resolved: &[Resolved<'_>]) -> Inputs
     InputsDigest::of(scores, numbers)
 }
 
+/// A new id for a decision for this user. Ids ascend, also within a millisecond: they begin with the
+/// time and a counter.
+pub(crate) fn new_decision_id(user: &UserId) -> DecisionId {
+    DecisionId::in_partition(uuid::Uuid::now_v7().as_u128(), Partition::of(user))
+}
+
 /// Records decisions in the background, as far as its settings demand.
 pub(crate) struct DecisionLog {
     storage: Storage,
@@ -122,7 +128,7 @@ impl DecisionLog {
     /// Records the decision and returns the answer.
     pub(crate) fn record(&self, input: &RankingInput<'_>, mut ranked: RankedSlots) -> Ranking {
         let RankingInput { context, draw, .. } = input;
-        let decision_id = DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id");
+        let decision_id = new_decision_id(&context.key.user);
         let timestamp = Timestamp::from(SystemTime::now());
         let unknown = ranked.unknown.take();
         let logged = self.logging.enabled && context.persistence == Persistence::Kept && {

@@ -19,7 +19,7 @@ use crate::users::UserStore;
 
 pub(crate) use arrangement::{Arrangement, is_arranged};
 pub use decision_log::DecisionLogging;
-pub(crate) use decision_log::{DecisionLog, RankedSlots, RankingInput, inputs_digest};
+pub(crate) use decision_log::{DecisionLog, RankedSlots, RankingInput, inputs_digest, new_decision_id};
 pub(crate) use drawing::{Draw, Seed, explored};
 pub use inputs::PolicyInputs;
 pub use predict::{PredictRequest, Predictions, Scored};

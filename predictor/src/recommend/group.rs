@@ -10,7 +10,7 @@
 //! the rewards that join it.
 
 use celeris_bandits::{Greedy, PolicySpec};
-use celeris_model::{DecisionId, Estimate, FeatureOrigin, UserEpoch, UserId};
+use celeris_model::{Estimate, FeatureOrigin, UserEpoch, UserId};
 use celeris_retrieval::{CandidateSet, Row};
 
 use super::boosts::Boosts;
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::error::PredictorError;
 use crate::features::Resolved;
-use crate::ranking::{Ranked, Ranking, ResolvedItems, Scored, estimates, scores};
+use crate::ranking::{Ranked, Ranking, ResolvedItems, Scored, estimates, new_decision_id, scores};
 use crate::users::{RequestContext, UserSnapshot};
 
 /// Allowed numbers of users in a group.
@@ -211,7 +211,7 @@ impl Group<'_> {
     fn ranking(&self, items: Vec<Ranked>) -> Ranking {
         let version = &self.members[0].context.version;
         Ranking {
-            decision_id: DecisionId::new(uuid::Uuid::now_v7().to_string()).expect("a UUID is a valid id"),
+            decision_id: new_decision_id(&self.members[0].context.key.user),
             logged: false,
             version: version.id,
             loss: version.learning.loss(),

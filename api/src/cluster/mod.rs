@@ -1,0 +1,83 @@
+//! The cluster as one node sees it: which node owns which users, how old the local copies are, and
+//! requests to other nodes.
+//!
+//! What the operations of the API make of it is in `routing`. A node on its own has none of this.
+
+mod forward;
+mod freshness;
+mod headers;
+mod kept;
+mod replies;
+mod router;
+mod upstream;
+
+use std::sync::Arc;
+
+use axum::http::Uri;
+use celeris_model::ClusterView;
+use tokio::sync::watch;
+
+use crate::hosts::without_port;
+
+pub use forward::{Answered, Failure, Forwarder};
+pub use freshness::{Confirming, Freshness, STALE_AFTER, Unmeasured};
+pub use headers::{Hop, MODEL_ID, OWNER, asks_for_redirect, owner, placement_of, set_placement};
+pub use kept::{Kept, NDJSON};
+pub use replies::{LineReply, Outcome};
+pub use router::{Late, Peer, Place, Watching, log_of};
+pub use upstream::{End, Target, Upstream, busy, send_lines};
+
+/// What a node takes from its cluster.
+#[derive(Clone)]
+pub struct Membership {
+    /// What the node knows of the cluster, from now on.
+    pub views: watch::Receiver<ClusterView>,
+    /// The age of the copies of this node.
+    pub freshness: Arc<dyn Freshness>,
+}
+
+/// The cluster of a node.
+pub struct Cluster {
+    views: watch::Receiver<ClusterView>,
+    freshness: Arc<dyn Freshness>,
+    forwarder: Arc<Forwarder>,
+}
+
+impl Cluster {
+    /// The cluster that the node is a member of.
+    #[must_use]
+    pub fn new(Membership { views, freshness }: Membership) -> Self {
+        Self { views, freshness, forwarder: Arc::new(Forwarder::new()) }
+    }
+
+    /// The newest view.
+    pub fn view(&self) -> watch::Ref<'_, ClusterView> {
+        self.views.borrow()
+    }
+
+    /// The views from now on, for one request.
+    #[must_use]
+    pub fn watch(&self) -> Watching {
+        Watching::new(self.views.clone())
+    }
+
+    /// The age of the copies of this node.
+    #[must_use]
+    pub fn freshness(&self) -> &dyn Freshness {
+        &*self.freshness
+    }
+
+    /// The client of the other nodes.
+    #[must_use]
+    pub fn forwarder(&self) -> &Arc<Forwarder> {
+        &self.forwarder
+    }
+}
+
+/// The host of the URL by which a cluster reaches this node, without its port.
+#[must_use]
+pub fn own_host(view: &ClusterView) -> Option<String> {
+    let url: Uri = view.placement.url(&view.node)?.parse().ok()?;
+    let host = without_port(url.authority()?.as_str().as_bytes())?;
+    String::from_utf8(host.to_ascii_lowercase()).ok()
+}

@@ -1,0 +1,120 @@
+//! Which node answers which operation: one entry for each operation of the API.
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::Method;
+
+/// The node that answers an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// Any node: it has all that the answer needs.
+    Any,
+    /// The coordinator, which alone writes the registry and the items.
+    Coordinator,
+    /// The coordinator, which alone knows how trainings and comparisons stand; while it cannot be
+    /// reached, any node, from what is stored.
+    CoordinatorIfReached,
+    /// The owner of the user whom the body names, or of the first of them; any node if the body
+    /// names none.
+    UserInBody,
+    /// The owner of the user in the path.
+    UserInPath,
+    /// The owner of the parameter `user`; any node without it.
+    UserInQuery,
+    /// The owner of the user of a decision, by its id.
+    Decision,
+    /// The owner of the user of an observation: of the parameter `user`, or looked up by the id.
+    Observation,
+    /// The node that received them deals lines by the owners of their users.
+    Lines,
+}
+
+/// Whether a request may be sent again although it may have been carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// It has the same effect as once.
+    Safe,
+    /// If it has an `observation_id`.
+    WithId,
+    /// It could have its effect twice, or on something of the same name created since.
+    Never,
+}
+
+/// How an operation is routed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    pub route: Route,
+    pub repeat: Repeat,
+}
+
+/// An operation: method and path as in the description.
+type Operation = (Method, &'static str, Route, Repeat);
+
+const OPERATIONS: [Operation; 43] = {
+    use Repeat::{Never, Safe, WithId};
+    use Route::{
+        Any, Coordinator, CoordinatorIfReached, Decision, Lines, Observation, UserInBody, UserInPath, UserInQuery,
+    };
+    [
+        (Method::POST, "/v1/models/{model}/predict", UserInBody, Safe),
+        (Method::POST, "/v1/models/{model}/topk", UserInBody, Safe),
+        (Method::POST, "/v1/models/{model}/recommend", UserInBody, Safe),
+        (Method::POST, "/v1/models/{model}/observe", UserInBody, WithId),
+        (Method::POST, "/v1/models/{model}/observations", Lines, Never),
+        (Method::PUT, "/v1/models/{model}/observations/{observation_id}", Observation, Safe),
+        (Method::DELETE, "/v1/models/{model}/observations/{observation_id}", Observation, Safe),
+        (Method::GET, "/v1/models/{model}/users", Any, Safe),
+        (Method::GET, "/v1/models/{model}/users/{user}", UserInPath, Safe),
+        (Method::DELETE, "/v1/models/{model}/users/{user}", UserInPath, Safe),
+        (Method::GET, "/v1/models/{model}/users/{user}/why/{item}", UserInPath, Safe),
+        (Method::GET, "/v1/models/{model}/decisions", UserInQuery, Safe),
+        (Method::GET, "/v1/models/{model}/decisions/{decision_id}", Decision, Safe),
+        (Method::GET, "/v1/models/{model}/items", Any, Safe),
+        (Method::POST, "/v1/models/{model}/items", Coordinator, Safe),
+        (Method::GET, "/v1/models/{model}/items/{item}", Any, Safe),
+        (Method::PUT, "/v1/models/{model}/items/{item}", Coordinator, Safe),
+        (Method::DELETE, "/v1/models/{model}/items/{item}", Coordinator, Safe),
+        (Method::GET, "/v1/models/{model}/items/{item}/similar", Any, Safe),
+        (Method::GET, "/v1/models/{model}/attributes", Any, Safe),
+        (Method::GET, "/v1/models", CoordinatorIfReached, Safe),
+        (Method::POST, "/v1/models", Coordinator, Never),
+        (Method::GET, "/v1/models/{model}", CoordinatorIfReached, Safe),
+        (Method::PATCH, "/v1/models/{model}", Coordinator, Safe),
+        (Method::DELETE, "/v1/models/{model}", Coordinator, Never),
+        (Method::GET, "/v1/models/{model}/versions", Any, Safe),
+        (Method::POST, "/v1/models/{model}/versions", Coordinator, Never),
+        (Method::GET, "/v1/models/{model}/versions/{from}/diff/{to}", Any, Safe),
+        (Method::POST, "/v1/models/{model}/versions/{version}/activate", Coordinator, Never),
+        (Method::POST, "/v1/models/{model}/versions/{version}/pin", Coordinator, Safe),
+        (Method::DELETE, "/v1/models/{model}/versions/{version}/pin", Coordinator, Safe),
+        (Method::POST, "/v1/models/{model}/rollback", Coordinator, Never),
+        (Method::POST, "/v1/models/{model}/retrain", Coordinator, Never),
+        (Method::GET, "/v1/jobs", CoordinatorIfReached, Safe),
+        (Method::GET, "/v1/jobs/{job}", CoordinatorIfReached, Safe),
+        (Method::GET, "/v1/models/{model}/events", Any, Safe),
+        (Method::GET, "/v1/models/{model}/quality", CoordinatorIfReached, Safe),
+        (Method::GET, "/v1/models/{model}/exploration", Any, Safe),
+        (Method::GET, "/v1/models/{model}/selection", Any, Safe),
+        (Method::POST, "/v1/models/{model}/evaluate-policy", Any, Safe),
+        (Method::GET, "/v1/cluster", Any, Safe),
+        (Method::GET, "/healthz", Any, Safe),
+        (Method::GET, "/metrics", Any, Safe),
+    ]
+};
+
+/// The rule of a request; `None` if the path is none of the API.
+pub fn rule_of(request: &Request) -> Option<Rule> {
+    let path = request.extensions().get::<MatchedPath>()?;
+    // A `HEAD` is answered as a `GET`.
+    let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+    rule(method, path.as_str())
+}
+
+/// The rule of an operation.
+pub fn rule(method: &Method, path: &str) -> Option<Rule> {
+    let found = OPERATIONS.iter().find(|(of, pattern, ..)| of == method && *pattern == path);
+    found.map(|(_, _, route, repeat)| Rule { route: *route, repeat: *repeat })
+}
+
+/// The number of entries, which a test compares with the description.
+#[cfg(test)]
+pub const COUNT: usize = OPERATIONS.len();
