@@ -10,6 +10,7 @@
 //! updated in the same request; a version that is being prepared is registered for changes before
 //! it reads the catalog, so it misses none.
 
+mod applied;
 mod edits;
 mod listing;
 mod load;

@@ -190,6 +190,12 @@ impl Log {
         self.layout.of(Partition::of(user))
     }
 
+    /// Whether this node owns the shard, and accepts appends for its users, now.
+    #[must_use]
+    pub fn owns(&self, shard: Shard) -> bool {
+        self.shard(shard).is_in_term()
+    }
+
     fn shard(&self, shard: Shard) -> &ShardLog {
         &self.shards[usize::from(shard.index())]
     }
