@@ -39,6 +39,12 @@ impl Journal for Owned {
 }
 
 impl MemoryLog {
+    /// The number of groups or commits that were appended.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        self.shared.lock().entries.len()
+    }
+
     /// The groups or commits that were appended.
     #[must_use]
     pub fn entries(&self) -> Vec<Vec<u8>> {
@@ -61,7 +67,8 @@ impl MemoryLog {
         replica.begin_term(log, Box::new(Owned { log: self.clone(), owner }))
     }
 
-    /// Applies to a store what it lacks, and passes each result to `applied`.
+    /// Applies to a store what it lacks of the first `up_to` entries, and passes each result to
+    /// `applied`.
     ///
     /// # Errors
     /// As [`Replica::apply`].
@@ -69,11 +76,12 @@ impl MemoryLog {
         &self,
         replica: Replica<'_>,
         log: LogId,
+        up_to: usize,
         mut applied: impl FnMut(Applied),
     ) -> Result<(), StorageError> {
         let from = position_of(replica.cursor(log)?);
         let entries = self.entries();
-        for (at, entries) in entries.iter().enumerate().skip(from) {
+        for (at, entries) in entries.iter().enumerate().take(up_to).skip(from) {
             applied(replica.apply(log, entries, &cursor_at(at + 1))?);
         }
         Ok(())

@@ -163,7 +163,7 @@ mod tests {
         /// Applies what node `follower` lacks of a log.
         fn follow(&self, follower: usize, log: LogId) {
             let replica = self.nodes[follower].replica().unwrap();
-            self.shared(log).follow(replica, log, drop).unwrap();
+            self.shared(log).follow(replica, log, usize::MAX, drop).unwrap();
         }
 
         fn begin(&self, owner: usize, log: LogId) {
@@ -395,7 +395,7 @@ mod tests {
             step(&cluster.nodes[0], &mut rng, &user, &mut last).await;
             for (log, shared) in &cluster.logs {
                 let replica = follower.replica().unwrap();
-                shared.follow(replica, *log, drop).unwrap();
+                shared.follow(replica, *log, usize::MAX, drop).unwrap();
             }
             if round % 20 == 0 {
                 let synced = follower.replica().unwrap().sync().unwrap();
