@@ -9,9 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use celeris_features::{ColdItem, Theta, VersionContents, write_version};
-use celeris_manager::{
-    Cause, DefaultReward, JobState, ManagerError, ModelConfig, NewSelection, Quality, TrainRequest,
-};
+use celeris_manager::{Cause, DefaultReward, JobState, ManagerError, ModelConfig, NewSelection, Quality, TrainRequest};
 use celeris_model::{ItemId, LogId, Prior, Shard, Timestamp, UserId, VersionId};
 use celeris_predictor::{ItemChange, ItemSearch, TopkRequest};
 use celeris_storage::RegistryKey;
@@ -265,7 +263,7 @@ async fn items_that_one_node_describes_are_found_on_every_node() {
     let item = |text: &str| ItemId::new(text).unwrap();
     let attributes = |year: u32| json!({"title": "M", "year": year}).as_object().cloned();
     let found = |node: &Node, year: u32| {
-        let filter = Some(serde_json::from_value(json!({"year": {"eq": year}})).unwrap());
+        let filter = Some(serde_json::from_value(json!({"eq": {"field": "year", "value": year}})).unwrap());
         let search = ItemSearch { text: None, filter };
         node.predictor.catalog().search_items(&films, &search, None, 10).unwrap().total
     };
@@ -340,6 +338,7 @@ async fn a_training_ends_when_another_node_takes_over_in_the_middle() {
     let of = |node: &Node| node.manager.training().jobs().get(job.job.as_str()).unwrap();
     let input = former.storage.dir().join("jobs").join(job.job.as_str());
     eventually("the trainer runs", || input.join("confined.json").exists());
+    cluster.serve("films", 1);
     assert!(retrain(&leader).await.unwrap_err().is_of_other_node());
     cluster.hand_over(LogId::Catalog, 1);
     assert_eq!(of(&leader).state, JobState::Failed);
@@ -436,10 +435,7 @@ async fn the_owner_of_a_user_gives_default_rewards_whether_it_leads_or_not() {
     let cluster = Cluster::start(&Setup::default());
     let [leader, owner] = [0, 1].map(|node| Arc::clone(&cluster.nodes[node]));
     let reward = DefaultReward { label: 1.0, after_seconds: 1.0, slots: 2 };
-    leader
-        .manager
-        .create(ModelConfig { default_reward: Some(reward), ..ModelConfig::new(name("films"), 2) })
-        .unwrap();
+    leader.manager.create(ModelConfig { default_reward: Some(reward), ..ModelConfig::new(name("films"), 2) }).unwrap();
     cluster.serve("films", 1);
     cluster.hand_over(LogId::Shard(Shard::default()), 1);
     let giving: Vec<_> =
