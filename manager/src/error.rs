@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use celeris_bandits::BanditError;
 use celeris_features::FeaturesError;
 use celeris_formats::FormatError;
-use celeris_model::{ModelError, ModelName, VersionId};
+use celeris_model::{ModelError, ModelId, ModelName, VersionId};
 use celeris_predictor::PredictorError;
 use celeris_retrain::RetrainError;
 use celeris_sandbox::SandboxError;
@@ -92,6 +92,15 @@ pub enum ManagerError {
         /// What is wrong and how to fix it.
         problem: String,
     },
+    /// The version was made on another node of the cluster, and is not here yet.
+    #[error("version {version} of model {model} is being copied from another node; try again later")]
+    NotFetched { model: ModelName, version: VersionId },
+    /// A version of another node could not be fetched, or is not the one that the registry names.
+    #[error("{file} of version {version} of model {model} was not fetched: {problem}")]
+    Fetch { model: ModelName, version: VersionId, file: String, problem: String },
+    /// A version that another node asks for, or a file of it, is not here.
+    #[error("version {version} of the model with the id {model} has no file {file} on this node")]
+    NoVersionFile { model: ModelId, version: VersionId, file: String },
     /// The trainer wrote a version for another model or dimension.
     #[error("the trainer wrote a version of {what} {found}, expected {expected}")]
     WrongVersion {
@@ -127,6 +136,16 @@ pub enum ManagerError {
 }
 
 impl ManagerError {
+    /// Whether the change belongs to another node of the cluster, which leads. Nothing was written.
+    #[must_use]
+    pub fn is_of_other_node(&self) -> bool {
+        match self {
+            Self::Storage(error) => matches!(error, StorageError::NotOwner | StorageError::Fenced),
+            Self::Predictor(error) => error.is_of_other_node(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }

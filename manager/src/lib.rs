@@ -4,6 +4,8 @@
 //!
 //! ```text
 //! settings           plain data and its ranges
+//! cluster            what is asked of the other nodes: files of versions, readiness
+//! leadership         whether this node makes the decisions
 //! registry           documents, audit log and version directories: Registry, VersionStore
 //! monitoring         prediction quality and drift
 //! promotion          gate, shadow mode, switch, guard and rollback
@@ -11,6 +13,7 @@
 //! triggers           starts trainings
 //! policy_evaluation  off-policy evaluation, over the registry
 //! decisions          default rewards and expiry of decisions, over the registry
+//! following          a node of a cluster: brings its memory and files in line with the registry
 //! ```
 //!
 //! The registry in storage is authoritative: a version exists once the registry names it, and a
@@ -20,12 +23,15 @@
 //!
 //! This crate is not a server and contains no training algorithms.
 
+pub mod cluster;
 mod comparison;
 pub mod decisions;
 mod directories;
 pub mod error;
 mod exportable;
+mod following;
 mod job_id;
+mod leadership;
 mod low_priority;
 mod manager;
 mod metric;
@@ -37,6 +43,7 @@ pub mod settings;
 pub mod training;
 mod triggers;
 
+pub use cluster::{Peers, Readiness, RemoteFile, VersionSource};
 pub use comparison::Comparison;
 pub use error::ManagerError;
 pub use exportable::exportable;
@@ -48,8 +55,8 @@ pub use policy_evaluation::{EvaluationReport, EvaluationRequest, PolicyEvaluatio
 pub use promotion::{GuardStatus, ItemsOnlyIn, Moved, Promotion, VersionDiff};
 pub use registry::{
     Actor, AffectedVersion, AuditLog, ErasedSpan, Event, EventKind, EventPage, GateReport, Guarding, ModelRecord,
-    NameKind, NewSelection, NumberedEvent, Registry, ScopeKind, SelectionRecord, Unavailable, Verdict, VersionRecord,
-    VersionStore, WarmRecord, erased_users, names_by_id,
+    NameKind, NewSelection, NumberedEvent, Registry, ScopeKind, SelectionRecord, Unavailable, Verdict, VersionFile,
+    VersionRecord, VersionStore, WarmRecord, erased_users, names_by_id,
 };
 pub use settings::{
     DefaultReward, DriftSettings, Engine, GateConfig, GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule,

@@ -5,13 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use celeris_model::{ModelName, StreamName, Timestamp, UserEpoch, UserId, VersionId};
+use celeris_model::{ModelName, RecordKind, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_predictor::{LossEvent, Predictor};
-use celeris_storage::{RegistryBatch, Storage, StorageError, faults};
+use celeris_storage::{AppliedRecord, ChangedItem, RegistryBatch, RegistryKey, Storage, StorageError, faults};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::mpsc;
 
+use crate::cluster::Peers;
 use crate::decisions::DecisionMaintenance;
 use crate::error::ManagerError;
+use crate::following::{Following, FollowingThread};
+use crate::leadership::Leadership;
 use crate::monitoring::{Behind, Monitoring};
 use crate::policy_evaluation::PolicyEvaluation;
 use crate::promotion::Promotion;
@@ -46,7 +50,17 @@ pub struct ManagerOptions {
 
 /// The components that manage the life cycle of all models of a node. Each uses only those before
 /// it.
+///
+/// In a cluster every node has one. That of the node that owns the log of the catalog *leads*: it
+/// makes the decisions, trains, and writes the registry ([`Manager::lead`]). The others *follow* what
+/// it has written ([`Manager::applied`], [`Manager::observed`]), so that any of them can take over;
+/// changes fail there with `NotOwner`.
 pub struct Manager {
+    leadership: Arc<Leadership>,
+    /// Held while the node begins or ceases to lead.
+    turning: Mutex<()>,
+    /// Of a node in a cluster.
+    following: Option<FollowingThread>,
     predictor: Arc<Predictor>,
     registry: Arc<Registry>,
     versions: Arc<VersionStore>,
@@ -59,9 +73,10 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Opens the registry: loads the active version of every model into the predictor, and cleans
-    /// up unfinished operations of a stopped node. A model that cannot be read is out of service
-    /// ([`Registry::unavailable`]).
+    /// Opens the registry of a node on its own: loads the active version of every model into the
+    /// predictor, and leads. A model that cannot be read is out of service
+    /// ([`Registry::unavailable`]). On a copy of a cluster's registry, the same as [`Manager::join`]
+    /// without other nodes: versions are neither fetched nor waited for.
     ///
     /// # Errors
     /// `Storage`, or `Io` if the folder of jobs cannot be removed.
@@ -70,8 +85,36 @@ impl Manager {
         predictor: Arc<Predictor>,
         options: ManagerOptions,
     ) -> Result<Arc<Self>, ManagerError> {
+        let manager = Self::open_with(storage, predictor, options, None)?;
+        if !manager.registry.is_in_cluster() {
+            manager.lead()?;
+        }
+        Ok(manager)
+    }
+
+    /// Opens this node's copy of the registry of a cluster: loads the versions that are here, and
+    /// follows. Writes nothing to the registry.
+    ///
+    /// # Errors
+    /// As [`Manager::open`], and `Io` if no thread can be started.
+    pub fn join(
+        storage: Storage,
+        predictor: Arc<Predictor>,
+        options: ManagerOptions,
+        peers: Peers,
+    ) -> Result<Arc<Self>, ManagerError> {
+        Self::open_with(storage, predictor, options, Some(peers))
+    }
+
+    fn open_with(
+        storage: Storage,
+        predictor: Arc<Predictor>,
+        options: ManagerOptions,
+        peers: Option<Peers>,
+    ) -> Result<Arc<Self>, ManagerError> {
         let ManagerOptions { models_max, trainer, training: training_options, import_dir } = options;
-        let registry = Registry::open(storage.clone(), predictor.clone(), models_max)?;
+        let leadership = Arc::<Leadership>::default();
+        let registry = Registry::open(storage.clone(), predictor.clone(), models_max, Arc::clone(&leadership))?;
         let versions = Arc::new(VersionStore::new(storage.clone(), registry.clone(), predictor.clone(), import_dir));
         let monitoring = Arc::new(Monitoring::new(storage.clone()));
         let models = registry.models()?;
@@ -79,7 +122,8 @@ impl Manager {
             monitoring.resume(record)?;
         }
         monitoring.rebuild(SystemTime::now().into())?;
-        let promotion = Promotion::new(storage.clone(), predictor.clone(), registry.clone(), monitoring.clone());
+        let promotion =
+            Promotion::new(storage.clone(), predictor.clone(), registry.clone(), monitoring.clone(), peers.clone());
         let uses = Uses {
             registry: registry.clone(),
             versions: versions.clone(),
@@ -87,10 +131,22 @@ impl Manager {
             promotion: promotion.clone(),
         };
         let training = Training::open(storage.clone(), uses, (trainer, training_options))?;
-        for record in &models {
-            promotion.guard(record);
-        }
+        let following = Following {
+            storage: storage.clone(),
+            predictor: predictor.clone(),
+            registry: registry.clone(),
+            versions: versions.clone(),
+            monitoring: monitoring.clone(),
+            training: training.clone(),
+            peers,
+            state: Mutex::default(),
+            woken: Condvar::new(),
+        };
+        let following = registry.is_in_cluster().then(|| FollowingThread::start(Arc::new(following))).transpose();
         let manager = Self {
+            leadership,
+            turning: Mutex::default(),
+            following: following.map_err(ManagerError::io("thread"))?,
             triggers: AutomaticRetraining {
                 storage: storage.clone(),
                 registry: registry.clone(),
@@ -112,6 +168,100 @@ impl Manager {
             training,
         };
         Ok(Arc::new(manager))
+    }
+
+    /// Begins to lead: finishes what was interrupted, and starts guards, triggers and trainings. In a
+    /// cluster, call it when this node has become the owner of the log of the catalog, whose end the
+    /// registry has reached. No effect if it leads already. Blocks the thread.
+    ///
+    /// # Errors
+    /// `Storage`, with `NotOwner` or `Fenced` if another node has taken over meanwhile; or `Io`. The
+    /// node does not lead then.
+    pub fn lead(&self) -> Result<(), ManagerError> {
+        let _turning = self.turning.lock();
+        if self.leadership.is_leading() {
+            return Ok(());
+        }
+        {
+            let _changing = self.registry.lock_for_others();
+            self.leadership.begin();
+        }
+        self.take_over().inspect_err(|error| {
+            tracing::info!(%error, "this node could not begin to lead");
+            self.leadership.end();
+            self.promotion.stop_guards();
+        })
+    }
+
+    fn take_over(&self) -> Result<(), ManagerError> {
+        let term = self.registry.term()?;
+        self.registry.audit().reload()?;
+        self.training.interrupt()?;
+        self.promotion.withdraw_prepared()?;
+        self.registry.finish_interrupted()?;
+        for record in self.registry.models()? {
+            self.promotion.guard(&record, &term);
+        }
+        if let Some(following) = &self.following {
+            following.following().wake();
+        }
+        Ok(())
+    }
+
+    /// Ceases to lead: another node owns the log of the catalog, or will. Running trainings stop, and
+    /// so do triggers and guards; changes fail from now on. No effect if the node does not lead.
+    pub fn follow(&self) {
+        // Before the lock, so that a node that is about to lead notices.
+        self.leadership.end();
+        let _turning = self.turning.lock();
+        self.promotion.stop_guards();
+        if let Some(following) = &self.following {
+            following.following().wake();
+        }
+    }
+
+    /// Whether this node makes the decisions about models.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.leadership.is_leading()
+    }
+
+    /// Takes in one commit to the catalog by another node, which the store has applied: the documents
+    /// and items that it has changed. Call it for each, in order, before records that were appended
+    /// after it are applied. What takes longer is done by a thread.
+    pub fn applied(&self, documents: &[RegistryKey], items: &[ChangedItem]) {
+        if let Some(following) = &self.following {
+            following.following().applied(documents, items);
+        }
+    }
+
+    /// Takes in records of users of another node, which the store has applied: their losses, so that
+    /// the quality monitors of every node are those of the whole cluster; and erasures.
+    pub fn observed(&self, records: &[AppliedRecord]) {
+        let now = Timestamp::from(SystemTime::now());
+        let mut events = Vec::new();
+        for AppliedRecord { stream, record, .. } in records {
+            if record.kind == RecordKind::Erase {
+                self.monitoring.add(&events, now, Behind::Nothing);
+                events.clear();
+                self.forget_user(stream, &record.user, record.user_epoch);
+            }
+            events.extend(LossEvent::of(record));
+        }
+        self.monitoring.add(&events, now, Behind::Nothing);
+    }
+
+    /// The versions that this node serves or has prepared, for reports to the node that leads: the id
+    /// of the model and the version, as in `7/12`.
+    #[must_use]
+    pub fn ready(&self) -> Vec<String> {
+        self.following.as_ref().map(|following| following.following().ready()).unwrap_or_default()
+    }
+
+    /// What this node could not take over of the registry, and tries again.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        self.following.as_ref().map(|following| following.following().problems()).unwrap_or_default()
     }
 
     /// Documents of models, versions and selections, and their audit log.
@@ -175,21 +325,25 @@ impl Manager {
                     }
                 }
                 _ = looks.tick() => {
-                    match self.monitoring.keep() {
-                        // The node is stopping. The next process that opens the store reads the
-                        // losses from the log.
-                        Ok(()) | Err(StorageError::Closed) => {}
-                        Err(error) => {
-                            tracing::warn!(%error, "could not write the baseline loss of a version; retrying");
-                        }
+                    if self.leadership.is_leading() {
+                        self.keep_baselines();
+                        self.triggers.check_triggers();
                     }
                     let selections = self.predictor.selections();
                     if let Err(error) = selections.follow_log().and_then(|()| selections.store_if_due()) {
                         tracing::warn!(%error, "selections could not read the log or store their states; retrying");
                     }
-                    self.triggers.check_triggers();
                 },
             }
+        }
+    }
+
+    fn keep_baselines(&self) {
+        match self.monitoring.keep() {
+            // The node is stopping, or another one leads. The next process that opens the store reads
+            // the losses from the log.
+            Ok(()) | Err(StorageError::Closed | StorageError::NotOwner | StorageError::Fenced) => {}
+            Err(error) => tracing::warn!(%error, "could not write the baseline loss of a version; retrying"),
         }
     }
 
@@ -202,7 +356,7 @@ impl Manager {
     pub fn create(&self, config: ModelConfig) -> Result<ModelRecord, ManagerError> {
         config.check()?;
         config.trainer.check(&config.trainer.engine, self.training.options())?;
-        let _changing = self.registry.lock_changes();
+        let _changing = self.registry.lock_changes()?;
         self.registry.check_vacant(&config.name)?;
         let mut batch = RegistryBatch::new();
         let version = VersionId(1);
@@ -252,7 +406,7 @@ impl Manager {
         model: &ModelName,
         change: impl FnOnce(&mut ModelConfig) -> Result<(), ManagerError>,
     ) -> Result<ModelRecord, ManagerError> {
-        let _changing = self.registry.lock_changes();
+        let _changing = self.registry.lock_changes()?;
         let mut record = self.registry.model(model)?;
         let before = record.config.clone();
         change(&mut record.config)?;
@@ -286,6 +440,7 @@ impl Manager {
     /// # Errors
     /// `UnknownModel`, `JobRunning`, `IsArm` or `Storage`.
     pub fn delete(&self, model: &ModelName) -> Result<(), ManagerError> {
+        self.registry.term()?;
         self.training.jobs().check_idle(model)?;
         let deleted = self.registry.delete(model, |id, batch| self.monitoring.delete(id, batch))?;
         let Some(id) = deleted else { return Ok(()) };

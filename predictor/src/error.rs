@@ -93,4 +93,10 @@ impl PredictorError {
     pub fn is_overload(&self) -> bool {
         matches!(self, Self::Storage(StorageError::Overloaded { .. }))
     }
+
+    /// Whether the write belongs to another node of the cluster. Nothing was written.
+    #[must_use]
+    pub fn is_of_other_node(&self) -> bool {
+        matches!(self, Self::Storage(StorageError::NotOwner | StorageError::Fenced))
+    }
 }

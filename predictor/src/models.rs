@@ -273,6 +273,12 @@ impl Models {
         self.models.load().keys().cloned().collect()
     }
 
+    /// Names and ids of the serving selections, in the order of the names.
+    #[must_use]
+    pub fn selection_ids(&self) -> Vec<(ModelName, ModelId)> {
+        self.selections().into_iter().map(|selection| (selection.rule.name.clone(), selection.rule.id)).collect()
+    }
+
     /// Fails if neither a model nor a selection of this name serves.
     ///
     /// # Errors

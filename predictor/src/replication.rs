@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use celeris_model::{ItemId, RecordKind, Shard, StreamName};
+use celeris_model::{RecordKind, Shard};
 use celeris_storage::{AppliedGroup, AppliedRecord, ErasedUser};
 
 use crate::error::PredictorError;
@@ -34,24 +34,18 @@ impl Predictor {
             users.insert(UserKey { stream: stream.clone(), user: record.user.clone() });
         }
         users.iter().for_each(|user| self.users().discard(user));
-        for AppliedRecord { stream, record, notes_item, .. } in &group.records {
+        for AppliedRecord { stream, record, .. } in &group.records {
             if let Some(facts) = &record.decision {
                 self.attribution().forget(&facts.id);
             }
             match record.kind {
-                RecordKind::Observe => self.list(stream, record.item.as_ref().filter(|_| *notes_item))?,
                 RecordKind::Erase => self.purge(&UserKey { stream: stream.clone(), user: record.user.clone() }),
-                RecordKind::Correct | RecordKind::Retract => {}
+                RecordKind::Observe | RecordKind::Correct | RecordKind::Retract => {}
             }
         }
-        Ok(())
-    }
-
-    fn list(&self, stream: &StreamName, item: Option<&ItemId>) -> Result<(), PredictorError> {
-        match (item, self.catalog().loaded(stream)) {
-            (Some(item), Some(catalog)) => self.catalog().list_observed(&catalog, item),
-            _ => Ok(()),
-        }
+        let noted = group.records.iter().filter(|applied| applied.notes_item);
+        let items = noted.filter_map(|applied| Some((&applied.stream, applied.record.item.as_ref()?)));
+        self.catalog().take_in_observed(items)
     }
 
     /// Drops what is in memory of the users of a shard that this node has lost, including events that

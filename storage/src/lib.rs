@@ -75,6 +75,7 @@
 //! | `database`                              | RocksDB: columns, ranges of keys, atomic batches                     |
 //! | `options`, `error`                      | limits and schedules; the error type                                 |
 //! | [`faults`]                              | points at which tests stop a node                                    |
+//! | `memory_log`                            | replicated logs of several stores in one process, for tests          |
 
 mod catalog_log;
 mod database;
@@ -89,6 +90,8 @@ mod history;
 mod items;
 mod layout;
 mod log;
+#[cfg(any(test, feature = "memory-log"))]
+pub mod memory_log;
 mod options;
 mod registry;
 mod replica;
@@ -103,7 +106,7 @@ pub use disk_space::DiskSpace;
 pub use erased_users::ErasedUsers;
 pub use error::StorageError;
 pub use history::{Events, Histories, HistorySpan, Snapshot};
-pub use items::{ItemRecord, ItemWrite, Items, SweptItem};
+pub use items::{ChangedItem, ItemRecord, ItemWrite, Items, SweptItem};
 pub use layout::event::Event;
 pub use layout::features::{FrozenFeatures, ItemFeatures};
 pub use log::{

@@ -10,6 +10,7 @@ use crate::database::{Change, Column, Database};
 use crate::directory::Directory;
 use crate::error::StorageError;
 use crate::health::Health;
+use crate::items::ChangedItem;
 use crate::log::{AppliedGroup, ErasedUser, Journal, Log};
 use crate::registry::RegistryKey;
 
@@ -32,8 +33,8 @@ pub struct Replica<'s> {
 pub enum Applied {
     /// A group of a shard.
     Group(AppliedGroup),
-    /// The documents of the registry that one commit has changed, and whether it has changed items.
-    Catalog { documents: Vec<RegistryKey>, items: bool },
+    /// The documents of the registry and the items that one commit has changed.
+    Catalog { documents: Vec<RegistryKey>, items: Vec<ChangedItem> },
 }
 
 impl Replica<'_> {
@@ -129,7 +130,7 @@ fn changed_by(changes: &Changes) -> Applied {
         Change::Put(Column::Registry, key, _) | Change::Delete(Column::Registry, key) => RegistryKey::parse(key),
         _ => None,
     };
-    let items = changes.iter().any(|change| change.column() != Column::Registry);
+    let items = changes.iter().filter_map(ChangedItem::by).collect();
     Applied::Catalog { documents: changes.iter().filter_map(document).collect(), items }
 }
 
@@ -137,13 +138,11 @@ fn changed_by(changes: &Changes) -> Applied {
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use std::ops::ControlFlow;
-    use std::sync::Arc;
 
     use celeris_model::{
         FeatureOrigin, ItemId, ModelId, ObservationId, Partition, Record, RecordKind, Sequence, Shard, Shards,
         StreamName, Timestamp, UserEpoch, UserId, VersionId,
     };
-    use parking_lot::Mutex;
     use rand::seq::IndexedRandom as _;
     use rand::{RngExt as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
@@ -151,44 +150,11 @@ mod tests {
 
     use super::*;
     use crate::database::{Access, KeyRange};
-    use crate::log::JournalError;
+    use crate::memory_log::{MemoryLog, cursor_at, position_of};
     use crate::{
         AckMode, Append, Appended, ClusterIdentity, FrozenFeatures, ItemWrite, Placed, RegistryBatch, Storage,
         StorageOptions,
     };
-
-    /// A replicated log in memory: the entries in order, and who may append.
-    #[derive(Default)]
-    struct Shared {
-        entries: Vec<Vec<u8>>,
-        owner: usize,
-    }
-
-    type SharedLog = Arc<Mutex<Shared>>;
-
-    struct Owned {
-        log: SharedLog,
-        owner: usize,
-    }
-
-    fn cursor_at(position: usize) -> Vec<u8> {
-        position.to_le_bytes().to_vec()
-    }
-
-    fn position_of(cursor: Option<Vec<u8>>) -> usize {
-        cursor.map_or(0, |cursor| usize::from_le_bytes(cursor.try_into().unwrap()))
-    }
-
-    impl Journal for Owned {
-        fn append(&mut self, entries: &[u8]) -> Result<Vec<u8>, JournalError> {
-            let mut log = self.log.lock();
-            if log.owner != self.owner {
-                return Err(JournalError::Fenced);
-            }
-            log.entries.push(entries.to_vec());
-            Ok(cursor_at(log.entries.len()))
-        }
-    }
 
     fn identity() -> ClusterIdentity {
         ClusterIdentity { name: "test".to_owned(), incarnation: 1, shards: Shards::new(3).unwrap(), hash_key: [7; 16] }
@@ -198,7 +164,7 @@ mod tests {
     struct Cluster {
         dirs: Vec<tempfile::TempDir>,
         nodes: Vec<Storage>,
-        logs: Vec<(LogId, SharedLog)>,
+        logs: Vec<(LogId, MemoryLog)>,
     }
 
     fn open(dir: &Path) -> Storage {
@@ -209,7 +175,7 @@ mod tests {
         fn new(nodes: usize) -> Self {
             let dirs: Vec<_> = (0..nodes).map(|_| tempfile::tempdir().unwrap()).collect();
             let nodes: Vec<_> = dirs.iter().map(|dir| open(dir.path())).collect();
-            let logs = nodes[0].replica().unwrap().logs().map(|log| (log, SharedLog::default())).collect();
+            let logs = nodes[0].replica().unwrap().logs().map(|log| (log, MemoryLog::default())).collect();
             let cluster = Self { dirs, nodes, logs };
             for log in cluster.nodes[0].replica().unwrap().logs() {
                 cluster.begin(0, log);
@@ -217,28 +183,23 @@ mod tests {
             cluster
         }
 
-        fn shared(&self, log: LogId) -> &SharedLog {
+        fn shared(&self, log: LogId) -> &MemoryLog {
             &self.logs.iter().find(|(id, _)| *id == log).unwrap().1
         }
 
         /// Applies what node `follower` lacks of a log.
         fn follow(&self, follower: usize, log: LogId) {
             let replica = self.nodes[follower].replica().unwrap();
-            let from = position_of(replica.cursor(log).unwrap());
-            for (at, entries) in self.shared(log).lock().entries.iter().enumerate().skip(from) {
-                replica.apply(log, entries, &cursor_at(at + 1)).unwrap();
-            }
+            self.shared(log).follow(replica, log, usize::MAX, drop).unwrap();
         }
 
         fn begin(&self, owner: usize, log: LogId) {
-            self.shared(log).lock().owner = owner;
-            let journal = Owned { log: Arc::clone(self.shared(log)), owner };
-            self.nodes[owner].replica().unwrap().begin_term(log, Box::new(journal)).unwrap();
+            self.shared(log).begin((owner, self.nodes[owner].replica().unwrap()), log).unwrap();
         }
 
         /// Another node takes a log over, after it has applied all of it.
         fn hand_over(&self, log: LogId, to: usize) {
-            let from = self.shared(log).lock().owner;
+            let from = self.shared(log).owner();
             self.nodes[from].replica().unwrap().end_term(log);
             self.follow(to, log);
             self.begin(to, log);
@@ -246,12 +207,12 @@ mod tests {
 
         fn owner_of(&self, user: &UserId) -> &Storage {
             let shard = LogId::Shard(self.nodes[0].log().shard_of(user));
-            &self.nodes[self.shared(shard).lock().owner]
+            &self.nodes[self.shared(shard).owner()]
         }
 
         fn settle(&self) {
             for (log, shared) in &self.logs {
-                let owner = shared.lock().owner;
+                let owner = shared.owner();
                 (0..self.nodes.len()).filter(|node| *node != owner).for_each(|node| self.follow(node, *log));
             }
         }
@@ -366,7 +327,7 @@ mod tests {
                 cluster.hand_over(*log, rng.random_range(0..3));
             }
             if round % 25 == 0 {
-                let catalog = &cluster.nodes[cluster.shared(LogId::Catalog).lock().owner];
+                let catalog = &cluster.nodes[cluster.shared(LogId::Catalog).owner()];
                 let attributes = json!({ "round": round });
                 let item = ItemId::new(format!("item-{}", round % 7)).unwrap();
                 let write = ItemWrite::Describe(&item, attributes.as_object().unwrap());
@@ -426,7 +387,7 @@ mod tests {
             let placed = append(&cluster.nodes[0], record(RecordKind::Observe, &alice, epoch), Vec::new()).unwrap();
             placed.durable().await.unwrap();
         }
-        let entries = cluster.shared(log).lock().entries.clone();
+        let entries = cluster.shared(log).entries();
         let follower = cluster.nodes[1].replica().unwrap();
         let other = identity().shards.all().find(|other| *other != shard).unwrap();
         follower.apply(log, &entries[0], &cursor_at(1)).unwrap();
@@ -458,10 +419,7 @@ mod tests {
             step(&cluster.nodes[0], &mut rng, &user).await;
             for (log, shared) in &cluster.logs {
                 let replica = follower.replica().unwrap();
-                let from = position_of(replica.cursor(*log).unwrap());
-                for (at, entries) in shared.lock().entries.iter().enumerate().skip(from) {
-                    replica.apply(*log, entries, &cursor_at(at + 1)).unwrap();
-                }
+                shared.follow(replica, *log, usize::MAX, drop).unwrap();
             }
             if round % 20 == 0 {
                 let synced = follower.replica().unwrap().sync().unwrap();

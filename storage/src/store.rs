@@ -339,10 +339,19 @@ impl Storage {
     /// # Errors
     /// `Poisoned`, `Closed`, `NotOwner`, `Fenced`, `Database` or `Io`.
     pub fn delete_model(&self, model: ModelId) -> Result<(), StorageError> {
+        self.delete_own_data(model)?;
+        let of_model = |column| Change::DeletePrefix(column, keys::of_model(model));
+        self.inner.catalog.commit(|_| [Column::ItemFeatures, Column::Frozen].map(of_model).into()).map(drop)
+    }
+
+    /// Deletes the part of the data of a model or selection that is not in the log of the catalog,
+    /// so that each node of a cluster deletes its own: snapshots, state, decisions. Idempotent.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed`, `Database` or `Io`.
+    pub fn delete_own_data(&self, model: ModelId) -> Result<(), StorageError> {
         self.histories().delete_snapshots(model)?;
         self.selection_states().delete(model)?;
-        let of_model = |column| Change::DeletePrefix(column, keys::of_model(model));
-        self.inner.catalog.commit(|_| [Column::ItemFeatures, Column::Frozen].map(of_model).into())?;
         self.inner.decisions.delete_model(model)
     }
 

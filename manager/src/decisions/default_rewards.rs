@@ -3,17 +3,20 @@
 //! The decisions of each model are read in the order of their ids, which is chronological, from a
 //! cursor in the registry. After a crash between writing the rewards and moving the cursor, the
 //! same decisions are read again without effect: the id of a default reward is derived from its
-//! slot, and the log accepts an id only once.
+//! slot, and the log accepts an id only once. In a cluster each node goes over the decisions that it
+//! has made itself (`progress.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use celeris_model::{Decision, DecisionId, ModelId, Timestamp};
 use celeris_predictor::{DefaultReward as Given, PendingObservation, PredictorError};
 use celeris_storage::{DecisionRange, RegistryBatch, StorageError};
 
 use super::DecisionMaintenance;
+use super::progress::Turn;
 use crate::error::ManagerError;
 use crate::registry::{cursor_key, cursors_key, names_by_id};
 use crate::settings::DefaultReward;
@@ -63,10 +66,16 @@ impl Refused {
 impl DecisionMaintenance {
     /// Writes the default rewards that are due.
     pub(super) async fn give_default_rewards(&self, now: Timestamp) -> Result<(), ManagerError> {
+        if let Some(progress) = &self.progress {
+            progress.lock().look(Instant::now());
+        }
         let wanted = self.default_rewards_wanted(now)?;
         for (model, (reward, cursor)) in wanted {
             // An error of one model does not affect the other models.
-            if let Err(error) = self.give_due(model, reward, cursor, now).await {
+            let Err(error) = self.give_due(model, reward, cursor, now).await else { continue };
+            if error.is_of_other_node() {
+                tracing::info!(%model, %error, "default rewards wait for the shard of their user");
+            } else {
                 tracing::warn!(%model, %error, "could not write the default rewards of a model; retrying");
             }
         }
@@ -88,7 +97,8 @@ impl DecisionMaintenance {
     }
 
     /// The models with a default reward and their cursors. An unreadable cursor is reset to the
-    /// current time, and the cursor of a model without the setting is removed.
+    /// current time, and the cursor of a model without the setting is removed, unless another node
+    /// writes the registry.
     fn default_rewards_wanted(
         &self,
         now: Timestamp,
@@ -119,6 +129,10 @@ impl DecisionMaintenance {
                     begin
                 }
             };
+            let cursor = match &self.progress {
+                Some(progress) => progress.lock().of(model, cursor),
+                None => cursor,
+            };
             wanted.insert(model, (reward, cursor));
         }
         // Read the registry only if there are such cursors, since this runs twice a second.
@@ -131,8 +145,11 @@ impl DecisionMaintenance {
                 changed = true;
             }
         }
-        if changed {
+        if changed && self.registry.is_leading() {
             self.storage.registry().commit(&changes)?;
+        }
+        if let Some(progress) = &self.progress {
+            progress.lock().retain(|model| wanted.contains_key(&model) || !in_service.contains(&model));
         }
         Ok(wanted)
     }
@@ -149,31 +166,56 @@ impl DecisionMaintenance {
         let before = Timestamp(now.0.saturating_sub(reward.after_ms()));
         let range = DecisionRange { model, after: Some(cursor.clone()), before };
         let due = self.due(&range)?;
-        let Some(last) = due.last() else { return Ok(None) };
-        let reached = last.id.clone();
+        let mut reached = None;
         let mut pending: Vec<PendingObservation> = Vec::new();
         let mut refused = Refused::default();
-        for decision in &due {
+        'due: for decision in &due {
+            match self.turn(decision) {
+                Turn::Give => {}
+                Turn::Wait => break,
+                Turn::Skip => {
+                    metrics::counter!("celeris_default_rewards_left_total").increment(1);
+                    reached = Some(decision.id.clone());
+                    continue;
+                }
+            }
             let given = Given { label: reward.label, due: Timestamp(decision.timestamp.0 + reward.after_ms()) };
             let slots = reward.slots.min(u32::try_from(decision.shown.len()).unwrap_or(u32::MAX));
             for slot in 0..slots {
                 match self.predictor.ingest().begin_default(decision, slot, given) {
                     Ok(begun) => pending.extend(begun),
+                    // The shard has moved since; the next check waits for it, or passes it over.
+                    Err(error) if error.is_of_other_node() => break 'due,
                     Err(error) if may_pass(&error) => return Err(error.into()),
                     // A retry would be rejected again, and the cursor would never move past this
                     // decision.
                     Err(error) => refused.count(error),
                 }
             }
+            reached = Some(decision.id.clone());
         }
         refused.report(model);
         for observation in pending {
             self.predictor.ingest().finish_observe(observation).await?;
         }
+        if let Some(reached) = &reached {
+            self.moved(model, reached)?;
+        }
+        Ok(reached)
+    }
+
+    fn turn(&self, decision: &Decision) -> Turn {
+        let Some(progress) = &self.progress else { return Turn::Give };
+        progress.lock().turn(self.storage.log().shard_of(&decision.user), Instant::now())
+    }
+
+    fn moved(&self, model: ModelId, reached: &DecisionId) -> Result<(), ManagerError> {
+        if let Some(progress) = &self.progress {
+            return progress.lock().moved(model, reached.clone());
+        }
         let mut moved = RegistryBatch::new();
-        moved.put(cursor_key(model)?, &reached)?;
-        self.storage.registry().commit(&moved)?;
-        Ok(Some(reached))
+        moved.put(cursor_key(model)?, reached)?;
+        Ok(self.storage.registry().commit(&moved)?)
     }
 
     fn due(&self, range: &DecisionRange) -> Result<Vec<Arc<Decision>>, ManagerError> {

@@ -1,6 +1,7 @@
 //! Background work on recorded decisions: default rewards, and deletion of expired decisions.
 
 mod default_rewards;
+mod progress;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,7 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 use celeris_model::{ModelId, Timestamp};
 use celeris_predictor::Predictor;
 use celeris_storage::Storage;
+use parking_lot::Mutex;
 
+use self::progress::Progress;
 use crate::error::ManagerError;
 use crate::registry::Registry;
 
@@ -23,11 +26,14 @@ pub struct DecisionMaintenance {
     storage: Storage,
     predictor: Arc<Predictor>,
     registry: Arc<Registry>,
+    /// Of a node in a cluster; one in the registry otherwise.
+    progress: Option<Mutex<Progress>>,
 }
 
 impl DecisionMaintenance {
     pub(crate) fn new(storage: Storage, predictor: Arc<Predictor>, registry: Arc<Registry>) -> Self {
-        Self { storage, predictor, registry }
+        let progress = registry.is_in_cluster().then(|| Mutex::new(Progress::new(storage.clone())));
+        Self { storage, predictor, registry, progress }
     }
 
     /// Writes default rewards and deletes expired decisions until the task is cancelled.

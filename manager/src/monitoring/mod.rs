@@ -22,7 +22,7 @@ mod tests;
 pub mod users;
 pub mod windows;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::SystemTime;
 
 use celeris_model::{LabelRange, ModelId, ModelName, Record, StreamName, Timestamp, UserEpoch, UserId, VersionId};
@@ -81,6 +81,33 @@ impl Monitoring {
         }
         self.by_model.lock().insert(record.id, monitor);
         Ok(())
+    }
+
+    /// Brings the monitor of a model in line with the registry, which another node has written. The
+    /// losses that it has processed stay.
+    pub(crate) fn bring_in_line(&self, record: &ModelRecord) -> Result<(), StorageError> {
+        let kept = self.kept(record.id, record.active)?;
+        let mut monitors = self.by_model.lock();
+        match (monitors.get_mut(&record.id), kept) {
+            (Some(monitor), Some(kept)) => monitor.bring_in_line(kept),
+            (Some(_), None) => {}
+            (None, kept) => {
+                let mut monitor = Monitor::new(record);
+                kept.into_iter().for_each(|kept| monitor.serve(kept));
+                monitors.insert(record.id, monitor);
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of a model that is monitored.
+    pub(crate) fn name_of(&self, model: ModelId) -> Option<ModelName> {
+        self.by_model.lock().get(&model).map(|monitor| monitor.model.clone())
+    }
+
+    /// Stops monitoring the models that are not among these.
+    pub(crate) fn retain(&self, models: &BTreeSet<ModelId>) {
+        self.by_model.lock().retain(|model, _| models.contains(model));
     }
 
     /// Reads the stored quality of a version. An unreadable document is discarded, since nothing

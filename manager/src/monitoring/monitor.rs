@@ -164,6 +164,27 @@ impl Monitor {
         self.rearm();
     }
 
+    /// Takes over what another node has stored of the active version.
+    pub(super) fn bring_in_line(&mut self, kept: VersionBaseline) {
+        if (kept.version, &kept.since) != (self.version, &self.since) {
+            return self.serve(kept);
+        }
+        if kept.armed != self.armed {
+            self.armed = kept.armed.clone();
+            self.rearm();
+        }
+        self.labels = kept.labels;
+        self.first_served = kept.first.clone();
+        self.served_at = kept.at;
+        // Each node computes the baselines; those that are stored count.
+        for (own, stored) in [(&mut self.baseline, kept.baseline), (&mut self.pool_baseline, kept.pool_baseline)] {
+            if stored.is_some() {
+                *own = stored.into();
+            }
+        }
+        self.is_kept = self.version_baseline() == kept;
+    }
+
     /// Resets the figures that triggers evaluate.
     pub(super) fn rearm(&mut self) {
         self.since_training = 0;

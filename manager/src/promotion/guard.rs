@@ -7,6 +7,9 @@
 //! of the comparison. The shadow mode before a switch (`shadow.rs`) works likewise with the roles
 //! exchanged.
 //!
+//! In a cluster the node that leads runs the guard, on the users that it owns: a share that is drawn
+//! by a hash, so the comparison is unbiased, and each check sees fewer observations.
+//!
 //! Models of implicit feedback are not compared on live traffic: all of their observations are items
 //! that were taken, and of two versions the one that predicts 1 for every item would look better.
 //! Their gate ranks taken items among others instead.
@@ -15,7 +18,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use celeris_model::{Loss, Timestamp, VersionId};
+use celeris_model::{Loss, ModelName, Timestamp, VersionId};
 use celeris_predictor::{ServingVersion, ShadowSample};
 use celeris_storage::RegistryBatch;
 
@@ -23,6 +26,7 @@ use super::Promotion;
 use super::shadow::{LiveComparison, WAITING_MAX, next};
 use crate::comparison::{Comparison, Paired};
 use crate::error::ManagerError;
+use crate::leadership::Term;
 use crate::metric::Metric;
 use crate::registry::{Actor, Guarding, ModelRecord, model_key};
 use crate::settings::GuardConfig;
@@ -62,6 +66,14 @@ pub struct GuardStatus {
     pub comparison: Option<Comparison>,
 }
 
+/// A guard in progress.
+pub(super) struct Guarded {
+    pub(super) status: GuardStatus,
+    model: ModelName,
+    /// The version that is compared with the active one.
+    other: VersionId,
+}
+
 /// Outcome of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
@@ -78,8 +90,8 @@ impl Promotion {
         loss != Loss::Implicit
     }
 
-    /// Starts the guard of the record, if any, on a dedicated thread.
-    pub(crate) fn guard(self: &Arc<Self>, record: &ModelRecord) {
+    /// Starts the guard of the record, if any, on a dedicated thread. It stops when the term is over.
+    pub(crate) fn guard(self: &Arc<Self>, record: &ModelRecord, term: &Term) {
         let Some(guarding) = record.guarding.clone() else { return };
         let model = record.config.name.clone();
         let other = match self.registry.load(record, guarding.against) {
@@ -89,6 +101,11 @@ impl Promotion {
                 return;
             }
         };
+        // A guard of an earlier term does not stop this one's comparison, see `stop_guards`.
+        let mut guards = self.guards.lock();
+        if term.is_over() {
+            return;
+        }
         let queue = match self.predictor.models().start_shadow(&model, other.id, WAITING_MAX) {
             Ok(queue) => queue,
             Err(error) => {
@@ -96,11 +113,22 @@ impl Promotion {
                 return;
             }
         };
-        self.guards.lock().insert(record.id, GuardStatus::default());
-        let guard = Guard { promotion: Arc::downgrade(self), record: record.clone(), guarding, other };
+        guards.insert(record.id, Guarded { status: GuardStatus::default(), model: model.clone(), other: other.id });
+        drop(guards);
+        let guard =
+            Guard { promotion: Arc::downgrade(self), record: record.clone(), guarding, other, term: term.clone() };
         let thread = std::thread::Builder::new().name("celeris-guard".to_owned());
         if let Err(error) = thread.spawn(move || guard.run(&queue)) {
             tracing::warn!(%model, %error, "cannot start a thread, so the version is not guarded");
+        }
+    }
+
+    /// Stops the comparisons of all guards, whose term is over. The registry still names the guards,
+    /// and the next node that leads continues them.
+    pub(crate) fn stop_guards(&self) {
+        let mut guards = self.guards.lock();
+        for (model, Guarded { model: name, other, .. }) in guards.drain() {
+            self.predictor.models().stop_shadow((&name, model), other);
         }
     }
 
@@ -111,7 +139,9 @@ impl Promotion {
     }
 
     fn record_metrics(&self, record: &ModelRecord, comparison: Comparison) {
-        self.guards.lock().insert(record.id, GuardStatus { comparison: Some(comparison) });
+        if let Some(guarded) = self.guards.lock().get_mut(&record.id) {
+            guarded.status.comparison = Some(comparison);
+        }
         let name = record.config.name.to_string();
         let of = |which: &'static str| metrics::gauge!("celeris_guard_loss", "model" => name.clone(), "of" => which);
         of("active").set(comparison.candidate.unwrap_or(f64::NAN));
@@ -119,8 +149,8 @@ impl Promotion {
     }
 
     /// Ends the guard and keeps the version.
-    fn end_guard(&self, guarded: &ModelRecord) -> Result<(), ManagerError> {
-        let _changing = self.registry.lock_changes();
+    fn end_guard(&self, guarded: &ModelRecord, term: &Term) -> Result<(), ManagerError> {
+        let _changing = self.registry.lock_changes_in(term)?;
         let mut record = self.registry.current(guarded)?;
         if record.active == guarded.active && record.guarding == guarded.guarding {
             record.guarding = None;
@@ -138,6 +168,7 @@ struct Guard {
     record: ModelRecord,
     guarding: Guarding,
     other: ServingVersion,
+    term: Term,
 }
 
 impl Guard {
@@ -146,21 +177,33 @@ impl Guard {
         let mut paired = Paired::default();
         let outcome = self.follow(queue, &mut paired);
         let Some(promotion) = self.promotion.upgrade() else { return };
-        promotion.predictor.models().stop_shadow(self.record.identity(), self.other.id);
+        {
+            let _guards = promotion.guards.lock();
+            if self.term.is_over() {
+                return;
+            }
+            promotion.predictor.models().stop_shadow(self.record.identity(), self.other.id);
+        }
         let comparison = paired.comparison(Metric::of(self.record.config.loss));
         let done = match outcome {
             Ok(Outcome::Worse) => self.go_back(&promotion, comparison),
             Ok(Outcome::Over) => {
                 tracing::info!(%model, version = %self.record.active, ?comparison, "the guard ended; the version stays");
                 promotion
-                    .end_guard(&self.record)
+                    .end_guard(&self.record, &self.term)
                     .map(|()| promotion.predictor.activation().release(self.record.identity(), &[self.record.active]))
             }
             Ok(Outcome::Unwanted) => Ok(()),
             Err(error) => Err(error),
         };
-        if let Err(error) = done {
-            tracing::error!(%model, version = %self.record.active, %error, "the guard after the switch failed");
+        match done {
+            Ok(()) => {}
+            Err(error) if error.is_of_other_node() => {
+                tracing::info!(%model, %error, "the guard goes on at the node that leads");
+            }
+            Err(error) => {
+                tracing::error!(%model, version = %self.record.active, %error, "the guard after the switch failed")
+            }
         }
         // Another guard of the model may have started.
         if !promotion.registry.current(&self.record).is_ok_and(|record| record.guarding.is_some()) {
@@ -174,6 +217,9 @@ impl Guard {
         loop {
             let Ok(next) = next(queue) else { return Ok(Outcome::Unwanted) };
             let Some(promotion) = self.promotion.upgrade() else { return Ok(Outcome::Unwanted) };
+            if self.term.is_over() {
+                return Ok(Outcome::Unwanted);
+            }
             if Instant::now() >= deadline || paired.observations() >= observations {
                 return Ok(self.verdict(paired, OBSERVATIONS_MIN).unwrap_or(Outcome::Over));
             }
@@ -217,7 +263,8 @@ impl Guard {
         let figures = comparison.describe(self.guarding.against, "live traffic", self.record.config.guard.margin);
         let why = format!("the live loss of version {} was {figures}", self.record.active);
         tracing::warn!(model = %self.record.config.name, version = %self.record.active, %why, "the guard rolls back");
-        promotion.roll_back_from(&self.record.config.name, Some(&self.record), (Actor::Guard, why)).map(drop)
+        let from = Some((&self.record, &self.term));
+        promotion.roll_back_from(&self.record.config.name, from, (Actor::Guard, why)).map(drop)
     }
 }
 

@@ -3,13 +3,15 @@
 //!
 //! A candidate is compared with the active version on held-out records (`gate.rs`), then optionally
 //! on live traffic (`shadow.rs`). A switch of versions is one atomic write followed by a pointer
-//! swap in the predictor (`switch.rs`). After it, the guard compares the new version with the
+//! swap in the predictor (`switch.rs`), in a cluster after the other nodes have
+//! prepared the version too (`preparing.rs`). After it, the guard compares the new version with the
 //! previous one and rolls back (`guard.rs`).
 
 mod diff;
 mod gate;
 mod guard;
 mod holdout;
+mod preparing;
 mod shadow;
 mod switch;
 
@@ -25,7 +27,11 @@ pub use self::diff::{DIFFERENT_ITEMS_MAX, ItemsOnlyIn, Moved, VersionDiff};
 pub(crate) use self::gate::gate_event;
 pub use self::guard::GuardStatus;
 pub(crate) use self::holdout::Holdout;
+pub(crate) use self::preparing::Preparing;
+pub(crate) use self::switch::WARMING_MAX;
 
+use self::guard::Guarded;
+use crate::cluster::Peers;
 use crate::monitoring::Monitoring;
 use crate::registry::Registry;
 
@@ -40,7 +46,9 @@ pub struct Promotion {
     /// Held during a comparison of two versions on request.
     comparing: Mutex<()>,
     /// The guards in progress.
-    guards: Mutex<HashMap<ModelId, GuardStatus>>,
+    guards: Mutex<HashMap<ModelId, Guarded>>,
+    /// The other nodes of a cluster.
+    peers: Option<Peers>,
 }
 
 impl Promotion {
@@ -49,6 +57,7 @@ impl Promotion {
         predictor: Arc<Predictor>,
         registry: Arc<Registry>,
         monitoring: Arc<Monitoring>,
+        peers: Option<Peers>,
     ) -> Arc<Self> {
         Arc::new(Self {
             storage,
@@ -58,13 +67,14 @@ impl Promotion {
             switching: Mutex::default(),
             comparing: Mutex::default(),
             guards: Mutex::default(),
+            peers,
         })
     }
 
     /// The status of a model's guard, if there is one.
     #[must_use]
     pub fn guard_status(&self, model: ModelId) -> Option<GuardStatus> {
-        self.guards.lock().get(&model).copied()
+        self.guards.lock().get(&model).map(|guarded| guarded.status)
     }
 
     /// Forgets the guard of a deleted model.

@@ -1,4 +1,7 @@
 //! Shadow mode: a candidate predicts live traffic alongside the active version before it may serve.
+//!
+//! In a cluster the samples are those of the users that the leading node owns, which are drawn by a
+//! hash, so the comparison is unbiased and takes longer.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -10,6 +13,7 @@ use celeris_storage::RegistryBatch;
 use super::{Promotion, gate_event};
 use crate::comparison::{Comparison, Paired};
 use crate::error::ManagerError;
+use crate::leadership::Term;
 use crate::metric::Metric;
 use crate::registry::{ModelRecord, VersionRecord, version_key};
 
@@ -37,7 +41,12 @@ impl LiveComparison<'_> {
         if sample.version != self.active {
             return Ok(());
         }
-        let Some(other) = self.predictor.activation().shadow_prediction(self.other, sample)? else { return Ok(()) };
+        let other = match self.predictor.activation().shadow_prediction(self.other, sample) {
+            // Another node has taken over the user's shard.
+            Err(error) if error.is_of_other_node() => return Ok(()),
+            other => other?,
+        };
+        let Some(other) = other else { return Ok(()) };
         let label = self.other.learning.limited(sample.label);
         let loss = |predicted| self.loss.prediction_loss(predicted, label);
         let (active, other) = (loss(sample.predicted), loss(other));
@@ -65,10 +74,10 @@ impl Promotion {
     /// share of the time that has passed.
     ///
     /// # Errors
-    /// `Predictor` or `Storage`.
+    /// `Predictor` or `Storage`, with `NotOwner` once the term is over.
     pub(crate) fn shadow(
         &self,
-        record: &ModelRecord,
+        (record, term): (&ModelRecord, &Term),
         candidate: &ServingVersion,
         version: &mut VersionRecord,
         progress: impl Fn(f32),
@@ -85,7 +94,7 @@ impl Promotion {
             other_is_candidate: true,
             paired: Paired::default(),
         };
-        while started.elapsed() < length {
+        while started.elapsed() < length && !term.is_over() {
             progress(started.elapsed().as_secs_f32() / length.as_secs_f32());
             match next(&queue) {
                 Ok(Some(sample)) => live.add(&sample)?,
@@ -94,6 +103,7 @@ impl Promotion {
             }
         }
         self.predictor.models().stop_shadow(record.identity(), candidate.id);
+        term.check()?;
         let Some(report) = &mut version.gate else { return Ok(true) };
         report.shadow = live.comparison();
         report.decide(&config.gate);

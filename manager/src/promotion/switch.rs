@@ -15,11 +15,12 @@ use celeris_storage::{RegistryBatch, faults};
 use super::Promotion;
 use super::guard::begin_guard;
 use crate::error::ManagerError;
+use crate::leadership::Term;
 use crate::low_priority::at_low_priority;
 use crate::registry::{Actor, Event, EventKind, ModelRecord, model_key};
 
 /// Time limit of the preparation; the switch then proceeds with the entries that are warm.
-const WARMING_MAX: Duration = Duration::from_secs(20);
+pub(crate) const WARMING_MAX: Duration = Duration::from_secs(20);
 
 /// What the audit log records of a switch.
 struct Reason {
@@ -38,12 +39,13 @@ impl Promotion {
     /// # Errors
     /// `UnknownModel`, `UnknownVersion`, `Features` for a damaged version, or `Storage`.
     pub fn activate(&self, model: &ModelName, version: VersionId) -> Result<ModelRecord, ManagerError> {
+        let term = self.registry.term()?;
         let _switching = self.switching.lock();
         let record = self.registry.model(model)?;
         self.registry.version(model, version)?;
         let activating = |record: ModelRecord| Ok(ModelRecord { guarding: None, ..record.activating(version) });
         let reason = Reason { kind: EventKind::Activated, by: Actor::Operator, why: "on request".to_owned() };
-        self.switch(&record, || self.registry.load(&record, version), activating, reason)
+        self.switch((&record, &term), (version, || self.registry.load(&record, version)), activating, reason)
     }
 
     /// Activates a version that has passed the gate, and starts its guard.
@@ -52,7 +54,7 @@ impl Promotion {
     /// `UnknownModel`, `UnknownVersion` if it was pruned meanwhile, or `Storage`.
     pub(crate) fn promote(
         self: &Arc<Self>,
-        record: &ModelRecord,
+        (record, term): (&ModelRecord, &Term),
         candidate: ServingVersion,
         why: String,
     ) -> Result<(), ManagerError> {
@@ -63,9 +65,9 @@ impl Promotion {
         };
         let reason = Reason { kind: EventKind::Activated, by: Actor::Job, why };
         let switching = self.switching.lock();
-        let record = self.switch(record, || Ok(candidate), activating, reason)?;
+        let record = self.switch((record, term), (version, || Ok(candidate)), activating, reason)?;
         drop(switching);
-        self.guard(&record);
+        self.guard(&record, term);
         Ok(())
     }
 
@@ -77,19 +79,20 @@ impl Promotion {
         self.roll_back_from(model, None, (Actor::Operator, "on request".to_owned()))
     }
 
-    /// Rolls back from the active version of the record `from`, or from any active version if
-    /// `None`.
+    /// Rolls back from the active version of the record `from`, within its term, or from any active
+    /// version if `None`.
     pub(super) fn roll_back_from(
         &self,
         model: &ModelName,
-        from: Option<&ModelRecord>,
+        from: Option<(&ModelRecord, &Term)>,
         (by, why): (Actor, String),
     ) -> Result<ModelRecord, ManagerError> {
+        let term = from.map_or_else(|| self.registry.term(), |(_, term)| Ok(term.clone()))?;
         let _switching = self.switching.lock();
         let record = self.registry.model(model)?;
         let nothing =
             |record: &ModelRecord| ManagerError::NothingToRollBackTo { model: model.clone(), version: record.active };
-        if from.is_some_and(|from| (from.id, from.active) != (record.id, record.active)) {
+        if from.is_some_and(|(from, _)| (from.id, from.active) != (record.id, record.active)) {
             return Err(nothing(&record));
         }
         let version = *record.served.last().ok_or_else(|| nothing(&record))?;
@@ -100,32 +103,35 @@ impl Promotion {
             Ok(record)
         };
         let reason = Reason { kind: EventKind::RolledBack, by, why };
-        self.switch(&record, || self.registry.load(&record, version), going_back, reason)
+        self.switch((&record, &term), (version, || self.registry.load(&record, version)), going_back, reason)
     }
 
     /// Loads a version, warms the caches for it at low priority, and activates it in the registry
-    /// and in the predictor. `change` is applied to the current record of the model.
+    /// and in the predictor. `change` is applied to the current record of the model. In a cluster the
+    /// other nodes do the same at the same time, and are waited for.
     ///
     /// The caller guarantees that it holds `switching`.
     fn switch(
         &self,
-        record: &ModelRecord,
-        load: impl FnOnce() -> Result<ServingVersion, ManagerError> + Send,
+        (record, term): (&ModelRecord, &Term),
+        (version, load): (VersionId, impl FnOnce() -> Result<ServingVersion, ManagerError> + Send),
         change: impl FnOnce(ModelRecord) -> Result<ModelRecord, ManagerError>,
         Reason { kind, by, why }: Reason,
     ) -> Result<ModelRecord, ManagerError> {
         let (model, id) = record.identity();
+        let preparing = self.begin_preparing((record, term), version)?;
         let hot = self.predictor.activation().hot(model)?;
         let prepared = at_low_priority("celeris-warm", || {
             faults::reach("warming");
             let version = load()?;
             Ok::<_, ManagerError>(self.predictor.activation().prepare(hot, version, Instant::now() + WARMING_MAX)?)
         })??;
-        let (version, warmed) = (prepared.version().id, prepared.warmed);
+        let warmed = prepared.warmed;
         let labels = prepared.version().learning.labels();
         report(model, version, &warmed);
+        preparing.wait()?;
         let record = {
-            let _changing = self.registry.lock_changes();
+            let _changing = self.registry.lock_changes_in(term)?;
             let before = self.registry.current(record)?;
             // It may have been pruned meanwhile.
             self.registry.version(model, version)?;
@@ -137,11 +143,13 @@ impl Promotion {
             let record = change(before)?;
             let mut batch = RegistryBatch::new();
             batch.put(model_key(model)?, &record)?;
+            preparing.end_with(&mut batch)?;
             let baseline = self.monitoring.begin_version(id, (version, labels), &mut batch)?;
             self.registry.audit().commit(batch, &[event])?;
             if let Some(baseline) = baseline {
                 self.monitoring.serve(id, baseline);
             }
+            preparing.ended();
             faults::reach("flip");
             self.predictor.activation().switch(record.config.serving(), prepared);
             record

@@ -6,7 +6,7 @@
 //! [`EVENTS_MAX`] events of a model are kept; every page reports how many older ones were dropped.
 //! The events of a model are deleted with the model.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::SystemTime;
 
 use celeris_model::{ModelId, ModelName, StreamName, Timestamp, VersionId};
@@ -165,6 +165,10 @@ impl Default for Kept {
 }
 
 impl Kept {
+    fn is_plausible(self) -> bool {
+        (1..=self.end).contains(&self.first) && self.end - self.first <= EVENTS_MAX
+    }
+
     /// Derives the span from the event keys in the registry.
     fn found(storage: &Storage, model: ModelId) -> Result<Self, StorageError> {
         let keys = storage.registry().keys(&events_key(model)?)?;
@@ -185,20 +189,51 @@ pub struct AuditLog {
 
 impl AuditLog {
     pub(super) fn open(storage: Storage) -> Result<Self, StorageError> {
+        let kept = Self::all_kept(&storage)?;
+        Ok(Self { storage, streams: Mutex::default(), kept: Mutex::new(kept) })
+    }
+
+    /// Reads again which events the registry has, after another node has written it.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn reload(&self) -> Result<(), StorageError> {
+        // Locked while reading, so that what is read is not older than what is replaced.
+        let mut kept = self.kept.lock();
+        *kept = Self::all_kept(&self.storage)?;
+        Ok(())
+    }
+
+    /// The same for one model.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn reload_of(&self, model: ModelId) -> Result<(), StorageError> {
+        let mut kept = self.kept.lock();
+        match self.storage.registry().get::<Kept>(&kept_key(model)?) {
+            Ok(Some(span)) if span.is_plausible() => kept.insert(model, span),
+            Ok(None) => kept.remove(&model),
+            Ok(Some(_)) | Err(StorageError::Document { .. }) => kept.insert(model, Kept::found(&self.storage, model)?),
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    fn all_kept(storage: &Storage) -> Result<HashMap<ModelId, Kept>, StorageError> {
         let mut kept = HashMap::new();
         for (key, span) in storage.registry().list::<Kept>(&all_kept_key()?)? {
             // Ignore keys of another form.
             let Some(Ok(model)) = key.parts().get(1).map(|id| id.parse().map(ModelId)) else { continue };
             let span = match span {
-                Ok(span) if (1..=span.end).contains(&span.first) && span.end - span.first <= EVENTS_MAX => span,
+                Ok(span) if span.is_plausible() => span,
                 unusable => {
                     tracing::error!(%key, ?unusable, "unusable event span; derived from the keys");
-                    Kept::found(&storage, model)?
+                    Kept::found(storage, model)?
                 }
             };
             kept.insert(model, span);
         }
-        Ok(Self { storage, streams: Mutex::default(), kept: Mutex::new(kept) })
+        Ok(kept)
     }
 
     /// Accepts the events of a model from now on.
@@ -283,6 +318,12 @@ impl AuditLog {
         }
         batch.delete(kept_key(model)?);
         Ok(())
+    }
+
+    /// Forgets the models that are not among these, which another node has deleted.
+    pub(crate) fn retain(&self, models: &BTreeSet<ModelId>) {
+        self.streams.lock().retain(|model, _| models.contains(model));
+        self.kept.lock().retain(|model, _| models.contains(model));
     }
 
     /// Forgets a model whose deletion has been written, or whose creation has failed.

@@ -56,7 +56,7 @@ impl Registry {
         model: &ModelName,
         also: impl FnOnce(ModelId, &mut RegistryBatch) -> Result<(), StorageError>,
     ) -> Result<Option<ModelId>, ManagerError> {
-        let _changing = self.lock_changes();
+        let _changing = self.lock_changes()?;
         if !self.is_in_registry(&model_key(model)?)? {
             self.model(model)?;
         }
@@ -132,6 +132,14 @@ impl Registry {
         let read = self.identity_in(&selection_key(name)?)?;
         let owners = names_by_id(&self.storage)?;
         Ok(read.filter(|id| owners.get(id) == Some(name)))
+    }
+
+    /// The readable id of the document of a selection; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn id_of_selection(&self, name: &ModelName) -> Result<Option<ModelId>, StorageError> {
+        self.identity_in(&selection_key(name)?)
     }
 
     fn identity_in(&self, key: &RegistryKey) -> Result<Option<ModelId>, StorageError> {

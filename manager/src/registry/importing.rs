@@ -15,13 +15,14 @@ use serde::de::IgnoredAny;
 use super::{Actor, Event, EventKind, ModelRecord, VersionRecord, VersionStore, versions_dir};
 use crate::directories::{remove_dir, sync_dir};
 use crate::error::ManagerError;
+use crate::leadership::Term;
 
 /// Free bytes reserved for the log when a version is copied.
-const DISK_RESERVE: u64 = 1 << 30;
+pub(super) const DISK_RESERVE: u64 = 1 << 30;
 
 /// Limits of a manifest's size and number of files; versions have only a few files.
-const MANIFEST_BYTES_MAX: u64 = 4 << 20;
-const FILES_MAX: usize = 32;
+pub(super) const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+pub(super) const FILES_MAX: usize = 32;
 
 /// The part of a manifest that lists the files to copy. The rest is checked on the copy.
 #[derive(Deserialize)]
@@ -38,6 +39,7 @@ impl VersionStore {
     /// # Errors
     /// `UnknownModel`; `Import` with the file and the problem; `Io` or `Storage`.
     pub fn register(&self, model: &ModelName, path: &Path) -> Result<VersionRecord, ManagerError> {
+        let term = self.registry.term()?;
         let record = self.registry.model(model)?;
         let refused = |problem: String| ManagerError::Import { path: path.to_owned(), problem };
         let source = self.importable(path).map_err(refused)?;
@@ -46,12 +48,12 @@ impl VersionStore {
         self.check_room(&files).map_err(refused)?;
         // A name that no version has: the next start removes what a crash leaves under it.
         let copy = versions_dir.join(format!("import-{}", uuid::Uuid::now_v7()));
-        let registered = copy_files(&files, &copy).and_then(|()| self.adopt_copy(&record, path, &copy));
+        let registered = copy_files(&files, &copy).and_then(|()| self.adopt_copy((&record, &term), path, &copy));
         if registered.is_err() {
             remove_dir(&copy)?;
         }
         let registered = registered?;
-        self.prune(&record)?;
+        self.prune(&record, &term)?;
         Ok(registered)
     }
 
@@ -93,14 +95,19 @@ impl VersionStore {
         Ok(())
     }
 
-    fn adopt_copy(&self, record: &ModelRecord, path: &Path, copy: &Path) -> Result<VersionRecord, ManagerError> {
+    fn adopt_copy(
+        &self,
+        (record, term): (&ModelRecord, &Term),
+        path: &Path,
+        copy: &Path,
+    ) -> Result<VersionRecord, ManagerError> {
         let refused = |problem: String| {
             // Replace the path of the copy, which is internal, with the caller's.
             let problem = problem.replace(&copy.display().to_string(), &path.display().to_string());
             ManagerError::Import { path: path.to_owned(), problem }
         };
         let loaded = self.read_candidate(&record.config, copy).map_err(|error| refused(error.to_string()))?;
-        let (registered, _) = self.admit(record, copy, loaded, |active, registered| {
+        let (registered, _) = self.admit((record, term), copy, loaded, |active, registered| {
             let event = Event::now(record.identity(), EventKind::Registered, Actor::Operator, "on request")
                 .between(Some(active), Some(registered.version))
                 .with("path", path.display().to_string())

@@ -34,6 +34,16 @@ pub(crate) fn version_key(model: &ModelName, version: VersionId) -> Result<Regis
     RegistryKey::new(["version".to_owned(), model.to_string(), format!("{version:020}", version = version.0)])
 }
 
+/// All versions that are being prepared on the nodes of a cluster.
+pub(crate) fn prepared_keys() -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["prepared"])
+}
+
+/// The version that a model is about to be switched to.
+pub(crate) fn prepared_key(model: ModelId) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new(["prepared".to_owned(), model.to_string()])
+}
+
 pub(crate) fn selections_key() -> Result<RegistryKey, StorageError> {
     RegistryKey::new(["selection"])
 }

@@ -8,6 +8,7 @@
 mod audit;
 mod deletion;
 mod erasures;
+mod fetching;
 mod gate_report;
 mod importing;
 mod keys;
@@ -20,6 +21,7 @@ mod versions;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use celeris_model::{ModelId, ModelName, VersionId};
 use celeris_predictor::{Predictor, ServingVersion};
@@ -31,8 +33,11 @@ pub use self::audit::{Actor, AuditLog, Event, EventKind, EventPage, NumberedEven
 pub use self::deletion::names_by_id;
 pub use self::erasures::{AffectedVersion, ErasedSpan, erased_users};
 pub(crate) use self::erasures::{began_with_erased, trained_on_erased};
+pub use self::fetching::VersionFile;
 pub use self::gate_report::{GateReport, Verdict};
-pub(crate) use self::keys::{model_key, models_key, selections_key, version_key, versions_key};
+pub(crate) use self::keys::{
+    model_key, models_key, prepared_key, prepared_keys, selections_key, version_key, versions_key,
+};
 pub use self::opening::{NameKind, Unavailable};
 pub use self::records::{Guarding, ModelRecord, SERVED_MAX, VersionRecord, WarmRecord};
 pub(crate) use self::reward_cursors::{begin_default_rewards, cursor_key, cursors_key};
@@ -44,6 +49,7 @@ use self::keys::{last_id_key, selection_key};
 use self::opening::unfit;
 use self::versions::finish_pruning;
 use crate::error::ManagerError;
+use crate::leadership::{Leadership, Term};
 
 /// Models, versions and selections of a node.
 pub struct Registry {
@@ -52,14 +58,15 @@ pub struct Registry {
     /// Maximum number of models and selections on this node.
     models_max: usize,
     audit: AuditLog,
+    leadership: Arc<Leadership>,
     /// Held while models or versions are changed, so that read, decision and write are atomic.
     changing: Mutex<()>,
 }
 
 impl Registry {
-    /// Opens the registry: finishes deletions and prunings of a stopped node, and loads the active
-    /// version of every model and the selections into the predictor. A model that cannot be read is
-    /// out of service ([`Registry::unavailable`]).
+    /// Opens the registry: loads the active version of every model and the selections into the
+    /// predictor. A model that cannot be read is out of service ([`Registry::unavailable`]). Writes
+    /// nothing.
     ///
     /// # Errors
     /// `Storage`, or `Predictor` if the selections cannot read the log.
@@ -67,11 +74,10 @@ impl Registry {
         storage: Storage,
         predictor: Arc<Predictor>,
         models_max: usize,
+        leadership: Arc<Leadership>,
     ) -> Result<Arc<Self>, ManagerError> {
         let audit = AuditLog::open(storage.clone())?;
-        let registry = Self { storage, predictor, models_max, audit, changing: Mutex::default() };
-        registry.finish_deletions()?;
-        finish_pruning(&registry.storage)?;
+        let registry = Self { storage, predictor, models_max, audit, leadership, changing: Mutex::default() };
         registry.open_models()?;
         registry.open_selections()?;
         Ok(Arc::new(registry))
@@ -83,10 +89,74 @@ impl Registry {
         &self.audit
     }
 
+    /// Finishes the deletions and prunings of a node that has stopped, or does not lead any more.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn finish_interrupted(&self) -> Result<(), ManagerError> {
+        self.finish_deletions()?;
+        finish_pruning(&self.storage)
+    }
+
+    /// The term in which this node leads.
+    ///
+    /// # Errors
+    /// `Storage(NotOwner)` if it does not.
+    pub(crate) fn term(&self) -> Result<Term, ManagerError> {
+        self.leadership.term()
+    }
+
+    pub(crate) fn is_leading(&self) -> bool {
+        self.leadership.is_leading()
+    }
+
+    /// Whether this node is one of a cluster.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        self.storage.replica().is_some()
+    }
+
     /// Locks models and versions against other changes, so that a change reads, decides and writes
     /// atomically.
-    pub(crate) fn lock_changes(&self) -> MutexGuard<'_, ()> {
+    ///
+    /// # Errors
+    /// `Storage(NotOwner)` unless this node leads.
+    pub(crate) fn lock_changes(&self) -> Result<MutexGuard<'_, ()>, ManagerError> {
+        let changing = self.changing.lock();
+        self.term()?;
+        Ok(changing)
+    }
+
+    /// The same for a change that belongs to a term.
+    ///
+    /// # Errors
+    /// `Storage(NotOwner)` once the term is over.
+    pub(crate) fn lock_changes_in(&self, term: &Term) -> Result<MutexGuard<'_, ()>, ManagerError> {
+        let changing = self.changing.lock();
+        term.check()?;
+        Ok(changing)
+    }
+
+    /// Locks models and versions against changes of this node, to bring the memory in line with
+    /// those of others.
+    pub(crate) fn lock_for_others(&self) -> MutexGuard<'_, ()> {
         self.changing.lock()
+    }
+
+    /// The readable records of all models, in service or not.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn all_models(&self) -> Result<Vec<ModelRecord>, StorageError> {
+        let records = self.storage.registry().list::<ModelRecord>(&models_key()?)?;
+        Ok(records.into_iter().filter_map(|(_, record)| record.ok()).collect())
+    }
+
+    /// The record of a model, in service or not; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn any_model(&self, model: &ModelName) -> Result<Option<ModelRecord>, StorageError> {
+        self.storage.registry().get(&model_key(model)?)
     }
 
     /// All models in service, by name; see [`Registry::unavailable`] for the others.
@@ -144,7 +214,7 @@ impl Registry {
     }
 
     /// The versions of a model, in service or not.
-    fn version_records(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
+    pub(crate) fn version_records(&self, model: &ModelName) -> Result<Vec<VersionRecord>, ManagerError> {
         let mut versions = Vec::new();
         for (key, record) in self.storage.registry().list::<VersionRecord>(&versions_key(model)?)?.into_iter().rev() {
             let record = record?;
@@ -191,12 +261,19 @@ impl Registry {
         Ok(self.storage.registry().get::<IgnoredAny>(key)?.is_some())
     }
 
+    /// The id that was allocated last.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn last_id(&self) -> Result<ModelId, StorageError> {
+        Ok(self.storage.registry().get(&last_id_key()?)?.unwrap_or_default())
+    }
+
     /// An id that no model or selection has used before; it is allocated when `batch` is written.
     ///
     /// The caller guarantees that it holds the lock of changes until then.
     pub(crate) fn new_id(&self, batch: &mut RegistryBatch) -> Result<ModelId, ManagerError> {
-        let last: Option<ModelId> = self.storage.registry().get(&last_id_key()?)?;
-        let id = last.unwrap_or_default().next();
+        let id = self.last_id()?.next();
         batch.put(last_id_key()?, &id)?;
         Ok(id)
     }
@@ -212,9 +289,9 @@ impl Registry {
         batch: &mut RegistryBatch,
     ) -> Result<ServingVersion, ManagerError> {
         let (version, dir) = (record.active, self.version_dir(record, record.active));
-        let manifest = version_directory::write_untrained(&dir, &record.config)?;
+        let manifest = version_directory::write_untrained(&dir, &record.config, SystemTime::now().into())?;
         let half_life = record.config.half_life;
-        let description = VersionRecord::new(version, 0, half_life, &manifest);
+        let description = VersionRecord::new(version, 0, half_life, &manifest).in_dir(&dir)?;
         batch.put(version_key(&record.config.name, version)?, &description)?;
         batch.put(model_key(&record.config.name)?, record)?;
         version_directory::load(&dir, record, (version, half_life))

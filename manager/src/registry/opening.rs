@@ -6,14 +6,15 @@
 //! arms is. A model or selection out of service can be deleted, or restored from a backup; the next
 //! start tries to load it again. Damage of the store itself makes the start fail.
 
-use std::fs;
 use std::sync::Arc;
+use std::{fs, io};
 
-use celeris_model::{ModelId, ModelName, StreamName};
+use celeris_model::{ModelId, ModelName, StreamName, VersionId};
 use celeris_predictor::{PredictorError, Unserved};
 use celeris_storage::{RegistryKey, StorageError};
 use serde::Deserialize;
 
+use super::fetching::is_manifest_of;
 use super::keys::{model_key, models_key, selection_key, selections_key, versions_key};
 use super::{ModelRecord, Registry, SelectionRecord, names_by_id, versions_dir};
 use crate::directories::remove_dir;
@@ -52,21 +53,33 @@ impl Registry {
     /// Loads the models of the registry.
     pub(super) fn open_models(&self) -> Result<(), ManagerError> {
         for (key, record) in self.storage.registry().list::<ModelRecord>(&models_key()?)? {
-            let opened = record.map_err(ManagerError::from).and_then(|record| {
-                check_name(&key, &record.config.name)?;
-                record.config.check().map_err(|error| unfit(&key, error.to_string()))?;
-                self.open_model(&record)
-            });
+            let opened = record.map_err(ManagerError::from).and_then(|record| self.open_model(&key, &record));
             self.note_opened(&key, opened)?;
         }
         Ok(())
     }
 
-    fn open_model(&self, record: &ModelRecord) -> Result<(), ManagerError> {
-        let model = &record.config.name;
-        self.remove_unnamed_versions(record)?;
+    /// Checks a record of the registry.
+    ///
+    /// # Errors
+    /// `Storage(Document)` if it cannot be served.
+    pub(crate) fn check_record(&self, key: &RegistryKey, record: &ModelRecord) -> Result<(), ManagerError> {
+        check_name(key, &record.config.name)?;
+        record.config.check().map_err(|error| unfit(key, error.to_string()))?;
         // Check that all records are readable, since pruning, activation and rollback need them.
-        self.version_records(model)?;
+        self.version_records(&record.config.name).map(drop)
+    }
+
+    fn open_model(&self, key: &RegistryKey, record: &ModelRecord) -> Result<(), ManagerError> {
+        let model = &record.config.name;
+        if self.is_in_cluster() {
+            self.remove_left_versions(record)?;
+            self.check_record(key, record)?;
+            self.check_is_here(record)?;
+        } else {
+            self.remove_unnamed_versions(record)?;
+            self.check_record(key, record)?;
+        }
         let version = self.load(record, record.active)?;
         self.predictor.activation().activate(&record.config.stream, record.config.serving(), version)?;
         self.audit.begin(record.id, &record.config.stream);
@@ -76,45 +89,77 @@ impl Registry {
 
     /// Opens the selections of the registry whose arms are in service.
     pub(super) fn open_selections(&self) -> Result<(), ManagerError> {
-        for (key, record) in self.storage.registry().list::<SelectionRecord>(&selections_key()?)? {
-            let opened = record.map_err(ManagerError::from).and_then(|record| {
-                check_name(&key, &record.name)?;
-                record.check().map_err(|problem| unfit(&key, problem))?;
-                if names_by_id(&self.storage)?.get(&record.id).is_some_and(|owner| *owner != record.name) {
-                    return Err(unfit(&key, format!("it has the identity {} of another model", record.id)));
-                }
-                for (arm, id) in record.arms.iter().zip(&record.arm_ids) {
-                    let serves = self.predictor.models().active(arm)?.model_id;
-                    if serves != *id {
-                        return Err(unfit(
-                            &key,
-                            format!("its arm {arm} has the identity {id}, and {arm} now has {serves}"),
-                        ));
-                    }
-                }
-                self.predictor.models().put_selection(record.rule());
-                Ok(())
-            });
+        for key in self.storage.registry().keys(&selections_key()?)? {
+            let opened = self.open_selection(&key);
             self.note_opened(&key, opened)?;
         }
         Ok(self.predictor.selections().follow_log()?)
     }
 
+    /// Opens a selection of the registry, if it is still there.
+    ///
+    /// # Errors
+    /// `Storage`, or `Predictor` if an arm is not in service.
+    pub(crate) fn open_selection(&self, key: &RegistryKey) -> Result<(), ManagerError> {
+        let Some(record) = self.storage.registry().get::<SelectionRecord>(key)? else { return Ok(()) };
+        check_name(key, &record.name)?;
+        record.check().map_err(|problem| unfit(key, problem))?;
+        if names_by_id(&self.storage)?.get(&record.id).is_some_and(|owner| *owner != record.name) {
+            return Err(unfit(key, format!("it has the identity {} of another model", record.id)));
+        }
+        for (arm, id) in record.arms.iter().zip(&record.arm_ids) {
+            let serves = self.predictor.models().active(arm)?.model_id;
+            if serves != *id {
+                return Err(unfit(key, format!("its arm {arm} has the identity {id}, and {arm} now has {serves}")));
+            }
+        }
+        if self.predictor.models().check_in_service(&record.name).is_err() {
+            self.predictor.activation().remove(&record.name);
+        }
+        self.predictor.models().put_selection(record.rule());
+        Ok(())
+    }
+
+    /// Takes a model out of service whose active version is not on this node yet.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn take_unfetched_out(&self, record: &ModelRecord) -> Result<(), ManagerError> {
+        let model = record.config.name.clone();
+        self.note_opened(&model_key(&model)?, Err(ManagerError::NotFetched { model, version: record.active }))
+    }
+
+    /// Fails unless the active version of a model is on this node of a cluster.
+    fn check_is_here(&self, record: &ModelRecord) -> Result<(), ManagerError> {
+        let model = &record.config.name;
+        let version = self.version(model, record.active)?;
+        if is_manifest_of(&self.version_dir(record, record.active), &version) {
+            return Ok(());
+        }
+        Err(ManagerError::NotFetched { model: model.clone(), version: record.active })
+    }
+
     /// Takes a model or selection that could not be opened out of service. Errors of the store
     /// itself are returned.
-    fn note_opened(&self, key: &RegistryKey, opened: Result<(), ManagerError>) -> Result<(), ManagerError> {
+    pub(crate) fn note_opened(&self, key: &RegistryKey, opened: Result<(), ManagerError>) -> Result<(), ManagerError> {
         let Err(error) = opened else { return Ok(()) };
         if is_of_the_store(&error) {
             return Err(error);
         }
         match key.parts().get(1).map(|name| ModelName::new(name.as_str())) {
             Some(Ok(name)) => {
-                tracing::error!(%name, %error, "cannot be opened and is out of service");
+                let reason = error.to_string();
+                if self.predictor.models().out_of_service().get(&name).is_some_and(|out| *out.reason == *reason) {
+                    return Ok(());
+                }
+                if matches!(error, ManagerError::NotFetched { .. }) {
+                    tracing::info!(%name, %error, "is out of service until then");
+                } else {
+                    tracing::error!(%name, %error, "cannot be opened and is out of service");
+                }
                 self.predictor.activation().remove(&name);
                 let (id, stream) = self.owner_and_stream(key, &name)?;
-                self.predictor
-                    .models()
-                    .take_out_of_service(&name, Unserved { reason: error.to_string().into(), id, stream });
+                self.predictor.models().take_out_of_service(&name, Unserved { reason: reason.into(), id, stream });
             }
             _ => tracing::error!(%key, %error, "the registry holds a document under a name that no model can have"),
         }
@@ -155,12 +200,42 @@ impl Registry {
 
     /// Removes version directories that the registry does not name, left by an interrupted switch.
     fn remove_unnamed_versions(&self, record: &ModelRecord) -> Result<(), ManagerError> {
+        self.remove_versions(record, |_| true)
+    }
+
+    /// Removes what a node of a cluster that has stopped has left. A version with a number that the
+    /// registry does not have yet stays: its registration may still have to be applied.
+    fn remove_left_versions(&self, record: &ModelRecord) -> Result<(), ManagerError> {
+        self.remove_versions(record, |number| number.is_none_or(|version| version <= record.newest))
+    }
+
+    /// Removes the directories of versions that another node has pruned.
+    ///
+    /// # Errors
+    /// `Storage` or `Io`.
+    pub(crate) fn remove_pruned_versions(&self, record: &ModelRecord) -> Result<(), ManagerError> {
+        self.remove_versions(record, |number| number.is_some_and(|version| version <= record.newest))
+    }
+
+    /// Removes those of the directories that are not named by the registry for whose number, if they
+    /// have one, `is_left` holds.
+    fn remove_versions(
+        &self,
+        record: &ModelRecord,
+        is_left: impl Fn(Option<VersionId>) -> bool,
+    ) -> Result<(), ManagerError> {
         let keys = self.storage.registry().keys(&versions_key(&record.config.name)?)?;
         let named: Vec<u64> = keys.iter().filter_map(|key| key.parts().last()?.parse().ok()).collect();
         let dir = versions_dir(&self.storage, record.identity());
-        for entry in fs::read_dir(&dir).map_err(ManagerError::io(&dir))? {
+        let entries = match fs::read_dir(&dir) {
+            // The model was made on another node.
+            Err(missing) if self.is_in_cluster() && missing.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(ManagerError::io(&dir))?,
+        };
+        for entry in entries {
             let entry = entry.map_err(ManagerError::io(&dir))?;
-            if !named.iter().any(|version| entry.file_name() == version.to_string().as_str()) {
+            let number = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(VersionId);
+            if !named.iter().any(|version| entry.file_name() == version.to_string().as_str()) && is_left(number) {
                 tracing::warn!(path = %entry.path().display(), "removing an unfinished version");
                 remove_dir(&entry.path())?;
             }

@@ -1,9 +1,10 @@
 //! Registry records of models and versions.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use celeris_formats::Manifest;
 use celeris_formats::manifest::known_figures;
+use celeris_formats::{FormatError, MANIFEST_FILE, Manifest, sha256_of};
 use celeris_model::{HalfLife, ModelId, ModelName, Timestamp, VersionId};
 use celeris_storage::Watermark;
 use serde::{Deserialize, Serialize};
@@ -92,6 +93,10 @@ pub struct VersionRecord {
     /// Report of the gate; `None` if the version was not evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateReport>,
+    /// SHA-256 of its manifest, in lower-case hexadecimal, by which the nodes of a cluster know its
+    /// directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<String>,
 }
 
 /// Origin of a version that was trained from an earlier one.
@@ -128,7 +133,16 @@ impl VersionRecord {
             holdout_from: None,
             pinned: false,
             gate: None,
+            manifest: None,
         }
+    }
+
+    /// The record of a version whose directory is `dir`.
+    ///
+    /// # Errors
+    /// `Format` if its manifest cannot be read.
+    pub(crate) fn in_dir(self, dir: &Path) -> Result<Self, FormatError> {
+        Ok(Self { manifest: Some(sha256_of(&dir.join(MANIFEST_FILE))?), ..self })
     }
 
     /// End of the part of the log whose records may all have been used to train the version,

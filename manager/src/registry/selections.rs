@@ -209,7 +209,7 @@ impl Registry {
     /// strategy, or `Storage`.
     pub fn create_selection(&self, new: NewSelection) -> Result<SelectionRecord, ManagerError> {
         new.check()?;
-        let _changing = self.lock_changes();
+        let _changing = self.lock_changes()?;
         self.check_vacant(&new.name)?;
         let (models, selections) = (self.models()?, self.selections()?);
         let arms = arms(&new, &models, &selections)?;
@@ -295,7 +295,7 @@ impl Registry {
     /// # Errors
     /// `Storage`.
     pub fn delete_selection(&self, name: &ModelName) -> Result<bool, ManagerError> {
-        let _changing = self.lock_changes();
+        let _changing = self.lock_changes()?;
         if !self.is_in_registry(&selection_key(name)?)? {
             return Ok(false);
         }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use celeris_features::{LoadedVersion, Theta, VersionContents, read_version, write_version};
 use celeris_formats::Manifest;
@@ -58,7 +57,7 @@ pub(super) fn check_fits(config: &ModelConfig, loaded: &LoadedVersion) -> Result
 }
 
 /// Writes an untrained version.
-pub(super) fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manifest, ManagerError> {
+pub(super) fn write_untrained(dir: &Path, config: &ModelConfig, created: Timestamp) -> Result<Manifest, ManagerError> {
     // A directory of this name is left from an interrupted creation: the registry does not name it.
     remove_dir(dir)?;
     let contents = VersionContents {
@@ -71,7 +70,7 @@ pub(super) fn write_untrained(dir: &Path, config: &ModelConfig) -> Result<Manife
         algorithm: UNTRAINED.to_owned(),
         parent: None,
         watermark: serde_json::Value::Null,
-        created: Timestamp::from(SystemTime::now()),
+        created,
         metrics: BTreeMap::new(),
     };
     Ok(write_version(dir, &contents)?)

@@ -16,6 +16,7 @@ use super::version_directory::{check_fits, serving};
 use super::{Actor, Event, EventKind, ModelRecord, Registry, VersionRecord, versions_dir};
 use crate::directories::{remove_dir, sync_dir};
 use crate::error::ManagerError;
+use crate::leadership::Term;
 use crate::settings::ModelConfig;
 
 /// The versions of all models, which are added and removed here.
@@ -53,7 +54,8 @@ impl VersionStore {
         Ok(loaded)
     }
 
-    /// Registers a finished version directory as the model's newest version, without activating it.
+    /// Registers a finished version directory as the model's newest version, without activating it,
+    /// unless the term is over.
     /// Move and registration are one step: the next start removes a directory that the registry
     /// does not name. `note` receives the active version and the new record to complete; the event
     /// that it returns is written with the registration.
@@ -62,12 +64,12 @@ impl VersionStore {
     /// `UnknownModel`, `WrongVersion` if the directory belongs to another model, `Io` or `Storage`.
     pub(crate) fn admit(
         &self,
-        record: &ModelRecord,
+        (record, term): (&ModelRecord, &Term),
         finished: &Path,
         loaded: LoadedVersion,
         note: impl FnOnce(VersionId, &mut VersionRecord) -> Option<Event>,
     ) -> Result<(VersionRecord, ServingVersion), ManagerError> {
-        let _changing = self.registry.lock_changes();
+        let _changing = self.registry.lock_changes_in(term)?;
         let mut record = self.registry.current(record)?;
         check_fits(&record.config, &loaded)?;
         let version = record.newest.next();
@@ -78,7 +80,8 @@ impl VersionStore {
         fs::rename(finished, &dir).map_err(ManagerError::io(&dir))?;
         sync_dir(&versions_dir)?;
         let half_life = record.config.half_life;
-        let mut description = VersionRecord::new(version, loaded.theta.items().len(), half_life, &loaded.manifest);
+        let description = VersionRecord::new(version, loaded.theta.items().len(), half_life, &loaded.manifest);
+        let mut description = description.in_dir(&dir)?;
         // Only the node's own jobs know which records the training left out, so assume none.
         let log = || self.storage.log().watermark(&record.config.stream);
         description.holdout_from = Some(description.watermark.clone().unwrap_or_else(log));
@@ -115,7 +118,7 @@ impl VersionStore {
         version: VersionId,
         kind: EventKind,
     ) -> Result<VersionRecord, ManagerError> {
-        let _changing = self.registry.lock_changes();
+        let _changing = self.registry.lock_changes()?;
         let of = self.registry.model(model)?;
         let mut record = self.registry.version(model, version)?;
         let pinned = kind == EventKind::Pinned;
@@ -138,10 +141,10 @@ impl VersionStore {
     ///
     /// # Errors
     /// `UnknownModel`, `Storage` or `Io`.
-    pub(crate) fn prune(&self, record: &ModelRecord) -> Result<Vec<VersionId>, ManagerError> {
+    pub(crate) fn prune(&self, record: &ModelRecord, term: &Term) -> Result<Vec<VersionId>, ManagerError> {
         let (model, id) = record.identity();
         let pruned = {
-            let _changing = self.registry.lock_changes();
+            let _changing = self.registry.lock_changes_in(term)?;
             let mut record = self.registry.current(record)?;
             let protected = protected(&record);
             let unprotected = |version: &VersionRecord| !version.pinned && !protected.contains(&version.version);

@@ -21,6 +21,7 @@ use super::reading::{Attempt, ReadingJob};
 use super::{TrainPlan, Training, blocking};
 use crate::error::ManagerError;
 use crate::job_id::JobId;
+use crate::leadership::Term;
 use crate::promotion::Holdout;
 use crate::registry::{ErasedSpan, ModelRecord, began_with_erased};
 use crate::settings::{Engine, Places, text_of};
@@ -43,13 +44,13 @@ impl Training {
     ///
     /// # Errors
     /// `TrainerSetting` if the node does not have the trainer, `Trainer` if the trainer fails,
-    /// `Outdated` if users were erased whose events it has read, or the errors of the export.
+    /// `Outdated` if users were erased whose events it has read or the term is over, or the errors of
+    /// the export.
     pub(super) async fn train(
         self: &Arc<Self>,
         record: &ModelRecord,
         plan: &TrainPlan,
-        (id, number): (&JobId, u32),
-        dir: &Path,
+        Work { job: id, attempt: number, term, dir }: Work<'_>,
     ) -> Result<Candidate, ManagerError> {
         let (settings, node) = (&record.config.trainer, &self.options);
         // The node's configuration may have changed since the model was configured.
@@ -62,20 +63,20 @@ impl Training {
         let attempt = Attempt { number, began: SystemTime::now().into(), seconds_max: limits.seconds };
         let (reading, files) = {
             let (training, record, plan) = (Arc::clone(self), record.clone(), plan.clone());
-            let (id, dir) = (id.clone(), dir.to_owned());
-            blocking(move || training.write_input(&record, (&plan, limits), (&id, attempt), &dir)).await?
+            let (id, dir, term) = (id.clone(), dir.to_owned(), term.clone());
+            blocking(move || training.write_input(&record, (&plan, limits), (&id, attempt, &term), &dir)).await?
         };
         // Runs a trainer and records its progress, with the engine's name before the phase if it is
         // external.
         let run = async |engine: Option<Engine>, command: Vec<String>, output: &str| {
-            let (training, job, reading) = (Arc::clone(self), id.clone(), reading.clone());
+            let (training, job, reading, term) = (Arc::clone(self), id.clone(), reading.clone(), term.clone());
             let run = Run {
                 supervisor: self.trainer.clone(),
                 command,
                 folder: dir.to_owned(),
                 output: dir.join(output),
                 limits,
-                is_cancelled: Box::new(move || reading.is_outdated()),
+                is_cancelled: Box::new(move || term.is_over() || reading.is_outdated()),
             };
             // A line that is not progress is kept as output.
             let report = move |line: &[u8]| {
@@ -114,7 +115,7 @@ impl Training {
         &self,
         record: &ModelRecord,
         (plan, limits): (&TrainPlan, Limits),
-        (id, attempt): (&JobId, Attempt),
+        (id, attempt, term): (&JobId, Attempt, &Term),
         dir: &Path,
     ) -> Result<(Arc<ReadingJob>, JobFiles), ManagerError> {
         let config = &record.config;
@@ -128,6 +129,7 @@ impl Training {
         let holdout = holdout.expect("the log is asked for once");
         let progress = |share| {
             self.jobs.progress(id, "export", share);
+            term.check()?;
             if reading.is_outdated() { Err(ManagerError::Outdated) } else { Ok(()) }
         };
         progress(0.0)?;
@@ -171,6 +173,18 @@ fn remove_all_but(dir: &Path, kept: &str) -> Result<(), ManagerError> {
         removed.map_err(ManagerError::io(path))?;
     }
     Ok(())
+}
+
+/// One attempt of a job.
+#[derive(Clone, Copy)]
+pub(super) struct Work<'a> {
+    pub(super) job: &'a JobId,
+    /// Its number, from 1.
+    pub(super) attempt: u32,
+    /// It is stopped once this is over.
+    pub(super) term: &'a Term,
+    /// The folder of the job.
+    pub(super) dir: &'a Path,
 }
 
 /// Result of a training: a version directory that is not yet validated.

@@ -12,6 +12,7 @@ use super::attempt::Candidate;
 use super::{Training, Uses};
 use crate::error::ManagerError;
 use crate::job_id::JobId;
+use crate::leadership::Term;
 use crate::low_priority::at_low_priority;
 use crate::promotion::{Promotion, gate_event};
 use crate::registry::{ModelRecord, VersionRecord};
@@ -29,10 +30,11 @@ impl Training {
     ///
     /// # Errors
     /// `Outdated` if a user that it was trained on was erased meanwhile; `Features` or
-    /// `WrongVersion` for an invalid candidate; or the errors of registration and activation.
+    /// `WrongVersion` for an invalid candidate; `Storage(NotOwner)` once the term is over; or the
+    /// errors of registration and activation.
     pub(super) fn conclude(
         self: &Arc<Self>,
-        record: &ModelRecord,
+        (record, term): (&ModelRecord, &Term),
         candidate: &Candidate,
         job: &JobId,
     ) -> Result<Concluded, ManagerError> {
@@ -52,10 +54,11 @@ impl Training {
         let evaluated = evaluated.with_cold_map(loaded.cold_map.clone());
         let report = at_low_priority("celeris-gate", || promotion.evaluate(config, holdout, &evaluated, progress))??;
         drop(evaluated);
+        term.check()?;
         let mut passed = report.lets_pass();
         self.jobs.set_gate_report(job, &report);
         let (mut version, serving) = reading.conclude(|| {
-            versions.admit(&record, dir, loaded, |active, registered| {
+            versions.admit((&record, term), dir, loaded, |active, registered| {
                 let event = gate_event(&record, active, registered.version, &report);
                 registered.gate = Some(report);
                 registered.holdout_from = Some(holdout.from.clone());
@@ -65,7 +68,7 @@ impl Training {
         let has_shadow = config.gate.shadow_seconds > 0 && version.algorithm != POPULARITY;
         if passed && has_shadow && Promotion::compares_live(config.loss) {
             let progress = |share| self.jobs.progress(job, "shadow", share);
-            passed = promotion.shadow(&record, &serving, &mut version, progress)?;
+            passed = promotion.shadow((&record, term), &serving, &mut version, progress)?;
             if let Some(report) = &version.gate {
                 self.jobs.set_gate_report(job, report);
             }
@@ -73,9 +76,9 @@ impl Training {
         if passed {
             self.jobs.progress(job, "activate", 0.0);
             let why = version.gate.as_ref().map(|report| report.why.clone()).unwrap_or_default();
-            promotion.promote(&record, serving, why)?;
+            promotion.promote((&record, term), serving, why)?;
         }
-        versions.prune(&record)?;
+        versions.prune(&record, term)?;
         Ok(Concluded { version, serves: passed })
     }
 }

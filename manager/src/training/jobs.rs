@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Cause;
 use crate::error::ManagerError;
 use crate::job_id::JobId;
+use crate::leadership::Term;
 use crate::registry::{Actor, Event, EventKind, GateReport, ModelRecord, Registry};
 use crate::settings::Engine;
 
@@ -80,30 +81,60 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Reads the jobs from the registry. Jobs that a stopped node left unfinished have failed.
+    /// Reads the jobs from the registry.
     pub(super) fn open(storage: Storage, registry: Arc<Registry>) -> Result<Self, ManagerError> {
         let jobs = Self { storage, registry, known: Mutex::default() };
-        for (_, job) in jobs.storage.registry().list::<Job>(&jobs_key()?)? {
-            let mut job = match job {
-                Ok(job) => job,
+        jobs.read(&mut jobs.known.lock())?;
+        Ok(jobs)
+    }
+
+    fn read(&self, known: &mut HashMap<JobId, Job>) -> Result<(), ManagerError> {
+        known.clear();
+        for (_, job) in self.storage.registry().list::<Job>(&jobs_key()?)? {
+            match job {
+                Ok(job) => drop(known.insert(job.job.clone(), job)),
                 Err(error) => {
                     tracing::error!(%error, "cannot read a job; delete its document, or restore it from a backup");
-                    continue;
-                }
-            };
-            if !job.state.is_final() {
-                job.state = JobState::Failed;
-                job.error = Some("the node stopped before the job ended; start it again".to_owned());
-                job.finished = Some(SystemTime::now().into());
-                match jobs.keep(&job) {
-                    // The next start marks it again.
-                    Ok(()) | Err(StorageError::StorageFull { .. }) => {}
-                    Err(error) => return Err(error.into()),
                 }
             }
-            jobs.known.lock().insert(job.job.clone(), job);
         }
-        Ok(jobs)
+        Ok(())
+    }
+
+    /// Reads the jobs from the registry again, and declares failed those that a stopped node, or one
+    /// that led before, left unfinished. Jobs of the term that begins have not started yet.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(super) fn interrupt(&self) -> Result<(), ManagerError> {
+        let mut known = self.known.lock();
+        self.read(&mut known)?;
+        for job in known.values_mut().filter(|job| !job.state.is_final()) {
+            job.state = JobState::Failed;
+            job.error = Some("the node stopped before the job ended; start it again".to_owned());
+            job.finished = Some(SystemTime::now().into());
+            match self.keep(job) {
+                // The next start marks it again.
+                Ok(()) | Err(StorageError::StorageFull { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a job again, after another node has changed its document.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn reload(&self, id: &str) -> Result<(), StorageError> {
+        let mut known = self.known.lock();
+        match self.storage.registry().get::<Job>(&job_key(id)?) {
+            Ok(Some(job)) => drop(known.insert(job.job.clone(), job)),
+            Ok(None) => known.retain(|known, _| known.as_str() != id),
+            Err(error @ StorageError::Document { .. }) => tracing::error!(%error, "cannot read a job"),
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Writes the record of a job, and the event of its failure.
@@ -122,10 +153,17 @@ impl Jobs {
     /// audit log.
     ///
     /// # Errors
-    /// `JobRunning` or `Storage`.
-    pub(super) fn begin(&self, record: &ModelRecord, engine: &Engine, cause: Cause) -> Result<Job, ManagerError> {
+    /// `JobRunning` or `Storage`, with `NotOwner` once the term is over.
+    pub(super) fn begin(
+        &self,
+        (record, term): (&ModelRecord, &Term),
+        engine: &Engine,
+        cause: Cause,
+    ) -> Result<Job, ManagerError> {
         let (model, model_id) = record.identity();
+        // The next term begins with the lock.
         let mut known = self.known.lock();
+        term.check()?;
         check_idle(&known, model)?;
         let (by, why) = (cause.actor(), cause.why().to_owned());
         let id = JobId::new();
@@ -173,7 +211,8 @@ impl Jobs {
 
     /// Updates the progress of a job, in memory only: progress is of no use after a restart.
     pub(super) fn progress(&self, id: &JobId, phase: &str, progress: f32) {
-        if let Some(job) = self.known.lock().get_mut(id) {
+        // The work of a job whose term is over may go on for a moment.
+        if let Some(job) = self.known.lock().get_mut(id).filter(|job| !job.state.is_final()) {
             phase.clone_into(&mut job.phase);
             job.progress = progress;
             job.state = JobState::Running;
@@ -188,14 +227,19 @@ impl Jobs {
     }
 
     /// Records the end of a job and returns the final record. A write error is only logged: the
-    /// result itself is in the registry's versions.
-    pub(super) fn finish(&self, id: &JobId, change: impl FnOnce(&mut Job)) -> Option<Job> {
+    /// result itself is in the registry's versions. `None` once the term is over: the job is then
+    /// declared failed by the node that leads.
+    pub(super) fn finish(&self, id: &JobId, term: &Term, change: impl FnOnce(&mut Job)) -> Option<Job> {
         let mut known = self.known.lock();
-        let job = known.get_mut(id)?;
+        let job = known.get_mut(id).filter(|_| !term.is_over())?;
         // Requests see the end of the job only together with its event.
         change(job);
-        if let Err(error) = self.keep(job) {
-            tracing::error!(job = %id, %error, "cannot record how a job ended");
+        match self.keep(job) {
+            Ok(()) => {}
+            Err(error @ (StorageError::NotOwner | StorageError::Fenced)) => {
+                tracing::info!(job = %id, %error, "a job ended when another node led");
+            }
+            Err(error) => tracing::error!(job = %id, %error, "cannot record how a job ended"),
         }
         Some(job.clone())
     }

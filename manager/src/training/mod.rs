@@ -21,11 +21,13 @@ use celeris_storage::Storage;
 pub use self::jobs::{Job, JobState, Jobs};
 pub use self::reading::{ReadingTraining, Readings};
 
+use self::attempt::Work;
 use self::candidate::Concluded;
 use self::reading::ATTEMPTS_MAX;
 use crate::directories::remove_dir;
 use crate::error::ManagerError;
 use crate::job_id::JobId;
+use crate::leadership::Term;
 use crate::monitoring::Monitoring;
 use crate::promotion::Promotion;
 use crate::registry::{Actor, Event, ModelRecord, Registry, VersionStore};
@@ -126,8 +128,7 @@ pub struct Training {
 }
 
 impl Training {
-    /// Reads the jobs of the registry. Jobs that a stopped node left unfinished have failed, and
-    /// their files are removed.
+    /// Reads the jobs of the registry, and removes the files that those of a stopped node left.
     ///
     /// # Errors
     /// `Storage`, or `Io` if the folder of jobs cannot be removed.
@@ -141,6 +142,14 @@ impl Training {
         let training = Self { storage, uses, trainer, options, jobs, readings };
         remove_dir(&training.jobs_dir())?;
         Ok(Arc::new(training))
+    }
+
+    /// Declares failed the jobs that a stopped node, or one that led before, left unfinished.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn interrupt(&self) -> Result<(), ManagerError> {
+        self.jobs.interrupt()
     }
 
     /// The retrain jobs.
@@ -180,6 +189,7 @@ impl Training {
         request: TrainRequest,
         cause: Cause,
     ) -> Result<Job, ManagerError> {
+        let term = self.uses.registry.term()?;
         let settings = &record.config.trainer;
         let engine = request.engine.unwrap_or_else(|| settings.engine.clone());
         if matches!(cause, Cause::Request(_)) {
@@ -192,37 +202,42 @@ impl Training {
         } else {
             cause
         };
-        let job = self.jobs.begin(record, &plan.engine, cause)?;
+        let job = self.jobs.begin((record, &term), &plan.engine, cause)?;
         let (training, id, record) = (Arc::clone(self), job.job.clone(), record.clone());
         tokio::spawn(async move {
-            let outcome = training.run(&record, &plan, &id).await;
-            training.finish(&id, outcome);
+            let outcome = training.run(&record, &plan, (&id, &term)).await;
+            training.finish((&id, &term), outcome);
         });
         Ok(job)
     }
 
     /// Trains and promotes a version, and starts again if users are erased whose events the
-    /// training has read.
+    /// training has read. Stops once the term is over.
     async fn run(
         self: &Arc<Self>,
         record: &ModelRecord,
         plan: &TrainPlan,
-        id: &JobId,
+        (id, term): (&JobId, &Term),
     ) -> Result<Concluded, ManagerError> {
         let dir = self.jobs_dir().join(id.as_str());
         let mut attempt = 1;
         loop {
             let attempted = async {
-                let candidate = self.train(record, plan, (id, attempt), &dir).await?;
+                let candidate = self.train(record, plan, Work { job: id, attempt, term, dir: &dir }).await?;
                 let (training, record, id, dir) = (Arc::clone(self), record.clone(), id.clone(), dir.clone());
+                let term = term.clone();
                 blocking(move || {
-                    let concluded = training.conclude(&record, &candidate, &id)?;
+                    let concluded = training.conclude((&record, &term), &candidate, &id)?;
                     remove_dir(&dir)?;
                     Ok(concluded)
                 })
                 .await
             };
             match attempted.await {
+                _ if term.is_over() => {
+                    remove_dir(&dir)?;
+                    term.check()?;
+                }
                 Err(ManagerError::Outdated) if attempt < ATTEMPTS_MAX => {
                     tracing::info!(job = %id, attempt, "users were erased that the training had read; it starts again");
                     remove_dir(&dir)?;
@@ -234,13 +249,17 @@ impl Training {
     }
 
     /// Records the outcome of a job.
-    fn finish(&self, id: &JobId, outcome: Result<Concluded, ManagerError>) {
+    fn finish(&self, (id, term): (&JobId, &Term), outcome: Result<Concluded, ManagerError>) {
         if let Err(error) = &outcome {
-            tracing::warn!(job = %id, %error, "retraining failed; the active version keeps serving");
+            if term.is_over() || error.is_of_other_node() {
+                tracing::info!(job = %id, "retraining was stopped: another node leads");
+            } else {
+                tracing::warn!(job = %id, %error, "retraining failed; the active version keeps serving");
+            }
             let _ = remove_dir(&self.jobs_dir().join(id.as_str()))
                 .inspect_err(|error| tracing::warn!(job = %id, %error, "cannot remove the job's files"));
         }
-        let ended = self.jobs.finish(id, |job| {
+        let ended = self.jobs.finish(id, term, |job| {
             job.finished = Some(SystemTime::now().into());
             match outcome {
                 Ok(Concluded { version, serves }) => {

@@ -32,7 +32,10 @@ impl AutomaticRetraining {
     /// Starts the jobs of triggers that fire. Blocks the thread; must run within a tokio runtime.
     pub(crate) fn check_triggers(&self) {
         for (model, facts) in self.monitoring.triggered() {
-            if let Err(error) = self.check(&model, &facts) {
+            let Err(error) = self.check(&model, &facts) else { continue };
+            if error.is_of_other_node() {
+                tracing::info!(%model, %error, "a trigger is left to the node that leads");
+            } else {
                 tracing::warn!(%model, %error, "a trigger could not start a retraining; retrying");
             }
         }

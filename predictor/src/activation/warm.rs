@@ -107,8 +107,8 @@ impl Activation {
             match self.prepare_user(&key, &entry, &version, &features) {
                 Ok(()) => warmed.users.prepared += 1,
                 // The log's queue cannot take more features to freeze. The user's next request
-                // prepares the rest.
-                Err(error) if error.is_overload() => {}
+                // prepares the rest. Of users of another node, this one freezes none.
+                Err(error) if error.is_overload() || error.is_of_other_node() => {}
                 Err(error) => return Err(error),
             }
             drop(entry);
@@ -118,11 +118,24 @@ impl Activation {
             if Instant::now() >= deadline {
                 break;
             }
-            warmed.predictions.prepared +=
-                self.prepare_predictions(&hot.stream, (user, *epoch), items, &version, &features)?;
+            match self.prepare_predictions(&hot.stream, (user, *epoch), items, &version, &features) {
+                Ok(prepared) => warmed.predictions.prepared += prepared,
+                Err(error) if error.is_of_other_node() => {}
+                Err(error) => return Err(error),
+            }
         }
         warmed.took = started.elapsed();
         Ok(Prepared { version, warmed })
+    }
+
+    /// Prepares the first version of a model on this node, for which nothing is hot.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub fn prepare_cold(&self, stream: &StreamName, version: ServingVersion) -> Result<Prepared, PredictorError> {
+        let version = Arc::new(version);
+        self.catalog.equip(stream, &version)?;
+        Ok(Prepared { version, warmed: Warmed::default() })
     }
 
     fn prepare_user(

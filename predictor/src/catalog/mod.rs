@@ -10,6 +10,7 @@
 //! updated in the same request; a version that is being prepared is registered for changes before
 //! it reads the catalog, so it misses none.
 
+mod applied;
 mod edits;
 mod listing;
 mod load;
@@ -93,11 +94,6 @@ impl ItemCatalog {
         versions.retain(|version| version.strong_count() > 0);
         let of_stream = |version: &Arc<ServingVersion>| version.retrieval().catalog().stream == *stream;
         versions.iter().filter_map(Weak::upgrade).filter(of_stream).collect()
-    }
-
-    /// The catalog of a stream, if it is in memory.
-    pub(crate) fn loaded(&self, stream: &StreamName) -> Option<Arc<StreamCatalog>> {
-        self.streams.lock().get(stream).and_then(Weak::upgrade)
     }
 
     /// The catalog of a stream, loaded from the store if it is not in memory.

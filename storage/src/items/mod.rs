@@ -40,6 +40,35 @@ pub enum ItemWrite<'a> {
     Delete(&'a ItemId, &'a [ModelId]),
 }
 
+/// An item whose stored data a commit has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChangedItem {
+    /// The item was described or deleted.
+    Described { stream: StreamName, item: ItemId },
+    /// The features given for it to a model were set, or deleted with it.
+    Given { model: ModelId, item: ItemId },
+}
+
+impl ChangedItem {
+    /// The item of a change of a single entry; `None` for changes of everything that a model or
+    /// version has, which follow its deletion.
+    pub(crate) fn by(change: &Change) -> Option<Self> {
+        let (Change::Put(column, key, _) | Change::Delete(column, key)) = change else { return None };
+        let mut reader = KeyReader::new(key);
+        match column {
+            Column::Items => {
+                let stream = StreamName::new(reader.text()?).ok()?;
+                Some(Self::Described { stream, item: ItemId::new(reader.text()?).ok()? })
+            }
+            Column::ItemFeatures => {
+                let model = ModelId(reader.number()?);
+                Some(Self::Given { model, item: ItemId::new(reader.text()?).ok()? })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// An item found by a sweep, not decoded yet, so that decoding can run in parallel.
 #[derive(Debug)]
 pub struct SweptItem {

@@ -32,6 +32,11 @@ pub(super) struct Term {
 }
 
 impl ShardLog {
+    /// Whether there is a term.
+    pub(super) fn is_in_term(&self) -> bool {
+        self.term.load().is_some()
+    }
+
     /// Runs `work` on the current term.
     ///
     /// # Errors
