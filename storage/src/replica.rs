@@ -527,7 +527,7 @@ mod tests {
         let writes = items.iter().map(|item| ItemWrite::Describe(item, attributes.as_object().unwrap()));
         let catalog = &cluster.nodes[0];
         assert_eq!(catalog.items().write(&films(), writes).unwrap(), 4);
-        assert_eq!(cluster.shared(LogId::Catalog).lock().entries.len(), 4);
+        assert_eq!(cluster.shared(LogId::Catalog).end(), 4);
         let mut batch = RegistryBatch::new();
         batch.put(RegistryKey::new(["large"]).unwrap(), &"x".repeat(1 << 20)).unwrap();
         assert!(matches!(catalog.registry().commit(&batch), Err(StorageError::CommitTooLarge { .. })));

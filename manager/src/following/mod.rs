@@ -187,7 +187,7 @@ impl Following {
         self.registry.audit().begin(record.id, &record.config.stream);
         self.monitoring.bring_in_line(&record)?;
         let served = served.filter(|served| served.model_id == record.id);
-        if !served.as_ref().is_some_and(|served| served.id == record.active) {
+        if served.as_ref().is_none_or(|served| served.id != record.active) {
             if let Some(prepared) = self.take_prepared(&record) {
                 self.switch(&record, prepared);
                 return Ok(());
