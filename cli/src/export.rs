@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let folder = args.data_dir.display();
         return Err(Failure::bad_input(format!("{folder} is no data directory: there is no FORMAT file in it")));
     }
-    let storage = Storage::open(&args.data_dir, &StorageOptions::default())?;
+    let storage = Storage::open_existing(&args.data_dir, &StorageOptions::default())?;
     let report = Report::new();
     let exported = export_store(&storage, &exportable(&storage)?, &args.out, &|phase, share| report.at(phase, share))?;
     storage.close()?;

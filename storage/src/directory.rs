@@ -43,6 +43,51 @@ pub struct ClusterIdentity {
     pub hash_key: [u8; 16],
 }
 
+/// What a directory contains, as its FORMAT file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DirectoryContents {
+    /// No store yet.
+    Nothing,
+    /// The store of a node on its own.
+    Store,
+    /// A copy of the store of a cluster.
+    Copy {
+        /// The name of the cluster.
+        cluster: String,
+        incarnation: u64,
+    },
+}
+
+impl DirectoryContents {
+    /// Reads the FORMAT file of a directory, which may be in use.
+    ///
+    /// # Errors
+    /// `UnknownFormat` or `Io`.
+    pub fn of(dir: &Path) -> Result<Self, StorageError> {
+        Ok(match read_format(dir)? {
+            None => Self::Nothing,
+            Some(Format { cluster: None, .. }) => Self::Store,
+            Some(Format { cluster: Some(StoredCluster { name, incarnation, .. }), .. }) => {
+                Self::Copy { cluster: name, incarnation }
+            }
+        })
+    }
+}
+
+/// The contents of the FORMAT file; `None` if there is none.
+fn read_format(dir: &Path) -> Result<Option<Format>, StorageError> {
+    let path = dir.join("FORMAT");
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StorageError::io("read", path)(error)),
+    };
+    serde_json::from_str(&text).map(Some).map_err(|error| StorageError::UnknownFormat {
+        dir: dir.to_owned(),
+        reason: format!("its FORMAT file is not understood ({error}); restore that file from a backup"),
+    })
+}
+
 impl Format {
     fn current(cluster: Option<&ClusterIdentity>) -> Self {
         let cluster = cluster.map(|cluster| StoredCluster {
@@ -122,7 +167,7 @@ impl Directory {
     /// `InUse`, `UnknownFormat` or `Io`.
     pub(crate) fn open_existing(path: &Path) -> Result<Self, StorageError> {
         let mut directory = Self { path: path.to_owned(), format: Format::current(None), lock: lock(path)? };
-        let Some(found) = directory.read_format()? else {
+        let Some(found) = read_format(path)? else {
             return Err(directory.unknown("it has no FORMAT file, so it is no data directory".to_owned()));
         };
         directory.format.cluster = found.cluster;
@@ -183,21 +228,8 @@ impl Directory {
         StorageError::UnknownFormat { dir: self.path.clone(), reason }
     }
 
-    /// The contents of the FORMAT file; `None` if there is none.
-    fn read_format(&self) -> Result<Option<Format>, StorageError> {
-        let path = self.format_file();
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StorageError::io("read", path)(error)),
-        };
-        serde_json::from_str(&text).map(Some).map_err(|error| {
-            self.unknown(format!("its FORMAT file is not understood ({error}); restore that file from a backup"))
-        })
-    }
-
     fn check_format(&self) -> Result<(), StorageError> {
-        let Some(format) = self.read_format()? else { return self.check_fresh() };
+        let Some(format) = read_format(&self.path)? else { return self.check_fresh() };
         if format.format != FORMAT_VERSION {
             let found = format.format;
             return Err(self.unknown(format!(

@@ -101,7 +101,7 @@ mod verification;
 
 pub use database::BytesWritten;
 pub use decisions::{DecisionCounters, DecisionRange, Decisions, ErasingDecisions, LateCandidates, LatePropensity};
-pub use directory::ClusterIdentity;
+pub use directory::{ClusterIdentity, DirectoryContents};
 pub use disk_space::DiskSpace;
 pub use erased_users::ErasedUsers;
 pub use error::StorageError;

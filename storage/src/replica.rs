@@ -490,7 +490,7 @@ mod tests {
         assert_eq!(alone.cluster().unwrap(), None);
         let watermark = alone.log().watermark(&films());
         drop(alone);
-        let origin = Storage::open_origin(folder.path(), &options).unwrap();
+        let origin = Storage::open_existing(folder.path(), &options).unwrap();
         let wrong = ClusterIdentity { hash_key: [0; 16], ..first.clone() };
         assert!(matches!(origin.clone().begin_incarnation(&wrong), Err(StorageError::UnknownFormat { .. })));
         origin.begin_incarnation(&first).unwrap();
@@ -509,7 +509,7 @@ mod tests {
         let other = ClusterIdentity { name: "other".to_owned(), incarnation: 2, ..first.clone() };
         let second = ClusterIdentity { incarnation: 2, ..first.clone() };
         for (next, accepted) in [(&other, false), (&first, false), (&second, true), (&second, false)] {
-            let origin = Storage::open_origin(folder.path(), &options).unwrap();
+            let origin = Storage::open_existing(folder.path(), &options).unwrap();
             assert_eq!(origin.begin_incarnation(next).is_ok(), accepted, "{next:?}");
         }
         let copy = Storage::open_replica(folder.path(), &options, &second).unwrap();

@@ -86,12 +86,13 @@ impl Storage {
         Self::open_as(Directory::open(dir.as_ref(), Some(cluster))?, options, Some(copy))
     }
 
-    /// Opens a store that exists, of a node on its own or a copy of a cluster's store, to make it the origin
-    /// of a new incarnation ([`Storage::begin_incarnation`]).
+    /// Opens a store that exists, of a node on its own or a copy of a cluster's store, whose logs stay between
+    /// two terms: to read it, or to make it the origin of a new incarnation
+    /// ([`Storage::begin_incarnation`]).
     ///
     /// # Errors
     /// As [`Storage::open`].
-    pub fn open_origin(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
+    pub fn open_existing(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
         let directory = Directory::open_existing(dir.as_ref())?;
         let copy = directory.cluster().map(|(_, _, shards)| OfCluster { shards, hash_key: None });
         Self::open_as(directory, options, copy)

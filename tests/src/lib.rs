@@ -5,19 +5,21 @@
 //! the release binary as a process instead. This crate does not access the internals of a node:
 //! behavior that is not visible from outside is tested in its own crate.
 //!
-//! This crate starts no cluster and measures no performance. Its functions panic if a test cannot
+//! This crate measures no performance. Its functions panic if a test cannot
 //! continue.
 //!
 //! Where to look: [`Node`] runs in the process of the test, [`NodeProcess`] in its own, [`binary`]
-//! runs commands to completion, [`Client`] and [`ModelClient`] send requests, [`Raw`] sends
+//! runs commands to completion, [`Cluster`] starts nodes over [`Nats`] servers, [`Client`] and [`ModelClient`] send requests, [`Raw`] sends
 //! malformed requests, [`eventually`] waits for a condition, [`data_dir`] copies and damages data
 //! directories, [`sealed`] reads sealed segments, [`trainer`] defines misbehaving trainers, and
 //! [`fixtures`] creates items, observations and data sets that many tests share.
 
 pub mod binary;
 mod client;
+mod cluster;
 pub mod data_dir;
 pub mod fixtures;
+mod nats;
 mod node;
 mod node_process;
 mod raw;
@@ -26,6 +28,8 @@ pub mod trainer;
 mod wait;
 
 pub use client::{Client, Lines, ModelClient, Reply};
+pub use cluster::Cluster;
+pub use nats::{Nats, send_signal};
 pub use node::Node;
 pub use node_process::{Exit, NodeProcess, ProcessOptions};
 pub use raw::{Raw, RawReply};

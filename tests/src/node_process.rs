@@ -220,6 +220,12 @@ impl NodeProcess {
         self.client.model(name)
     }
 
+    /// The id of the process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.0.id()
+    }
+
     /// Waits until the node's standard error contains `text`.
     ///
     /// # Panics

@@ -3,13 +3,17 @@
 //!
 //! What the operations of the API make of it is in `routing`. A node on its own has none of this.
 
+mod download;
 mod forward;
 mod freshness;
 mod headers;
 mod kept;
 mod replies;
 mod router;
+mod store_copy;
 mod upstream;
+mod versions;
+mod written_body;
 
 use std::sync::Arc;
 
@@ -19,13 +23,17 @@ use tokio::sync::watch;
 
 use crate::hosts::without_port;
 
+pub use download::Downloader;
 pub use forward::{Answered, Failure, Forwarder};
 pub use freshness::{Confirming, Freshness, STALE_AFTER, Unmeasured};
 pub use headers::{Hop, MODEL_ID, OWNER, asks_for_redirect, owner, placement_of, set_placement};
 pub use kept::{Kept, NDJSON};
 pub use replies::{LineReply, Outcome};
 pub use router::{Late, Peer, Place, Watching, log_of};
+pub use store_copy::{StoreCopy, finish_replacing, receive, set_aside};
 pub use upstream::{End, Target, Upstream, busy, send_lines};
+pub use versions::PeerVersions;
+pub use written_body::written_body;
 
 /// What a node takes from its cluster.
 #[derive(Clone)]

@@ -1,0 +1,218 @@
+//! A cluster of node processes over NATS servers, all on this machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::client::{Client, ModelClient};
+use crate::nats::{Nats, send_signal};
+use crate::node_process::{Exit, NodeProcess, ProcessOptions};
+use crate::wait::eventually;
+
+/// The shards of a test's cluster.
+const SHARDS: usize = 6;
+
+/// A cluster. Dropping it kills its processes.
+pub struct Cluster {
+    pub nats: Nats,
+    folder: TempDir,
+    nodes: Vec<Option<NodeProcess>>,
+    options: ProcessOptions,
+    settings: String,
+}
+
+impl Cluster {
+    /// Starts this number of nodes over this number of NATS servers, and waits until every shard has an
+    /// owner. `None`, and the test is skipped, if there is no NATS server.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[track_caller]
+    #[must_use]
+    pub fn start(nodes: usize, servers: usize) -> Option<Self> {
+        Self::configured(nodes, servers, "")
+    }
+
+    /// Like [`Cluster::start`], with further lines for the section `[cluster]` of the configuration.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[track_caller]
+    #[must_use]
+    pub fn configured(nodes: usize, servers: usize, settings: &str) -> Option<Self> {
+        let nats = Nats::start(servers)?;
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let options = ProcessOptions::default();
+        let mut cluster = Self { nats, folder, nodes: Vec::new(), options, settings: settings.to_owned() };
+        for node in 0..nodes {
+            cluster.nodes.push(None);
+            cluster.start_node(node);
+        }
+        cluster.await_owners();
+        Some(cluster)
+    }
+
+    /// The name of a node: `a`, `b` and so on.
+    ///
+    /// # Panics
+    /// If there are more than 26.
+    #[must_use]
+    pub fn name(node: usize) -> String {
+        char::from(b'a' + u8::try_from(node).expect("a small number")).to_string()
+    }
+
+    /// The data directory of a node.
+    #[must_use]
+    pub fn data_dir(&self, node: usize) -> PathBuf {
+        self.folder.path().join(Self::name(node))
+    }
+
+    /// The folder of all nodes.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn configuration(&self, node: usize) -> String {
+        let replicas = if self.nats.len() >= 3 { 3 } else { 1 };
+        format!(
+            "[cluster]\nname = \"test\"\nnode = \"{}\"\nnats = {:?}\nnats_monitor = {:?}\nshards = {SHARDS}\n\
+             replicas = {replicas}\n{}\n",
+            Self::name(node),
+            self.nats.urls(),
+            self.nats.monitor_urls(),
+            self.settings
+        )
+    }
+
+    /// Starts a node that does not run, and waits until it is ready.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    #[track_caller]
+    pub fn start_node(&mut self, node: usize) {
+        let file = self.folder.path().join(format!("{}.toml", Self::name(node)));
+        fs::write(&file, self.configuration(node)).expect("the folder is ours");
+        let process = self.options.clone().config(file).serve(&self.data_dir(node));
+        self.nodes[node] = Some(process);
+    }
+
+    /// Adds a node, and returns its number.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    #[track_caller]
+    pub fn add_node(&mut self) -> usize {
+        self.nodes.push(None);
+        self.start_node(self.nodes.len() - 1);
+        self.nodes.len() - 1
+    }
+
+    /// The number of nodes, running or not.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Whether a node runs.
+    #[must_use]
+    pub fn runs(&self, node: usize) -> bool {
+        self.nodes[node].is_some()
+    }
+
+    fn process(&self, node: usize) -> &NodeProcess {
+        self.nodes[node].as_ref().expect("the node runs")
+    }
+
+    /// A client of a node.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    pub fn client(&self, node: usize) -> Client {
+        self.process(node).client()
+    }
+
+    /// A client of a model, by a node.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    pub fn model(&self, node: usize, name: &str) -> ModelClient {
+        self.process(node).model(name)
+    }
+
+    /// Sends SIGKILL to a node.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn kill(&mut self, node: usize) {
+        self.nodes[node].take().expect("the node runs").kill_hard();
+    }
+
+    /// Sends SIGTERM to a node, and waits for its exit.
+    ///
+    /// # Panics
+    /// If it does not run, or does not exit by the deadline.
+    #[track_caller]
+    pub fn terminate(&mut self, node: usize) -> Exit {
+        self.nodes[node].take().expect("the node runs").terminate()
+    }
+
+    /// Sends a signal, such as `STOP` or `CONT`, to a node.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn signal(&self, node: usize, signal: &str) {
+        send_signal(self.process(node).id(), signal);
+    }
+
+    /// The owner of each shard and of the catalog, as a node knows them and if all of them own what they
+    /// are to own.
+    fn owners_by(&self, node: usize) -> Option<(String, Vec<String>)> {
+        let reply = self.client(node).try_send("GET", "/v1/cluster", "", "").ok()?.json();
+        let map = &reply["map"];
+        let coordinator = map["coordinator"].as_str()?.to_owned();
+        let shards = map["shards"].as_array()?;
+        let owners =
+            shards.iter().map(|shard| Some(shard["owner"].as_str()?.to_owned())).collect::<Option<Vec<_>>>()?;
+        Some((coordinator, owners)).filter(|(_, owners)| owners.len() == SHARDS)
+    }
+
+    /// Waits until all running nodes agree on the owners, which are running nodes that own their shards, and
+    /// returns the numbers of the coordinator and of the owner of each shard.
+    ///
+    /// # Panics
+    /// If they do not by the deadline.
+    #[track_caller]
+    pub fn await_owners(&self) -> (usize, Vec<usize>) {
+        let running: Vec<usize> = (0..self.len()).filter(|node| self.runs(*node)).collect();
+        let number = |name: &str| (0..self.len()).find(|node| Self::name(*node) == name);
+        eventually("every shard has an owner", || {
+            let known: Vec<_> = running.iter().map(|node| self.owners_by(*node)).collect::<Option<_>>()?;
+            let (coordinator, owners) = known.first()?;
+            if known.iter().any(|other| other != &known[0]) {
+                return None;
+            }
+            let owners: Vec<usize> = owners.iter().map(|owner| number(owner)).collect::<Option<_>>()?;
+            let coordinator = number(coordinator)?;
+            let owns = |(shard, owner): (usize, &usize)| {
+                let reply = self.client(*owner).try_send("GET", "/v1/cluster", "", "").ok()?.json();
+                (reply["map"]["shards"][shard]["owned"] == true).then_some(())
+            };
+            let is_running = |node: &usize| running.contains(node);
+            if !owners.iter().all(is_running) || !is_running(&coordinator) {
+                return None;
+            }
+            owners.iter().enumerate().map(owns).collect::<Option<Vec<()>>>()?;
+            Some((coordinator, owners))
+        })
+    }
+}

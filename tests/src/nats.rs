@@ -1,0 +1,205 @@
+//! NATS servers, as processes, for tests of clusters.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use celeris_skip::{Need, unless};
+use tempfile::TempDir;
+
+use crate::wait::eventually;
+
+/// The server's program: the one that `CELERIS_NATS_SERVER` names, the one that `scripts/test` installs, or
+/// the one on the path.
+fn program() -> Option<PathBuf> {
+    if let Some(named) = env::var_os("CELERIS_NATS_SERVER") {
+        return Some(named.into());
+    }
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?.join("celeris/peers");
+    let peers = env::var_os("CELERIS_PEERS").map_or(cache, PathBuf::from);
+    let folders = env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
+    let candidates = [peers.join("nats/bin")].into_iter().chain(folders);
+    candidates.map(|folder| folder.join("nats-server")).find(|program| program.is_file())
+}
+
+/// A cluster of NATS servers on this machine that sync every write. Dropping it kills them.
+pub struct Nats {
+    program: PathBuf,
+    folder: TempDir,
+    servers: Vec<Server>,
+}
+
+struct Server {
+    port: u16,
+    route: u16,
+    monitor: u16,
+    process: Option<Child>,
+}
+
+/// Ports that are free now. All are bound at the same time, so that they differ.
+fn free_ports(count: usize) -> Vec<u16> {
+    let bound: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port is free")).collect();
+    bound.iter().map(|listener| listener.local_addr().expect("the socket is bound").port()).collect()
+}
+
+impl Nats {
+    /// Starts this number of servers and waits until they have a leader; `None`, and the test is skipped,
+    /// if there is no program.
+    ///
+    /// # Panics
+    /// If they do not start.
+    #[must_use]
+    pub fn start(servers: usize) -> Option<Self> {
+        let program = unless(Need::Nats, program(), "no nats-server; scripts/test installs it")?;
+        let ports = free_ports(3 * servers);
+        let server = |ports: &[u16]| Server { port: ports[0], route: ports[1], monitor: ports[2], process: None };
+        let servers: Vec<Server> = ports.chunks(3).map(server).collect();
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let mut nats = Self { program, folder, servers };
+        (0..nats.servers.len()).for_each(|server| nats.configure(server));
+        (0..nats.servers.len()).for_each(|server| nats.start_server(server));
+        nats.await_ready();
+        Some(nats)
+    }
+
+    fn file(&self, server: usize, extension: &str) -> PathBuf {
+        self.folder.path().join(format!("{server}.{extension}"))
+    }
+
+    /// The folder with the files of a server's streams.
+    #[must_use]
+    pub fn store(&self, server: usize) -> PathBuf {
+        self.file(server, "store")
+    }
+
+    fn configure(&self, server: usize) {
+        let Server { port, route, monitor, .. } = &self.servers[server];
+        let mut text = format!(
+            "server_name: n{server}\nlisten: \"127.0.0.1:{port}\"\nhttp: \"127.0.0.1:{monitor}\"\n\
+             jetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+            self.store(server).display()
+        );
+        if self.servers.len() > 1 {
+            let routes: Vec<String> =
+                self.servers.iter().map(|server| format!("\"nats://127.0.0.1:{}\"", server.route)).collect();
+            let _ = writeln!(
+                text,
+                "cluster {{ name: test, listen: \"127.0.0.1:{route}\", routes: [{}] }}",
+                routes.join(", ")
+            );
+        }
+        fs::write(self.file(server, "conf"), text).expect("the folder is ours");
+    }
+
+    /// Starts a server that does not run.
+    ///
+    /// # Panics
+    /// If the program cannot be run.
+    pub fn start_server(&mut self, server: usize) {
+        let mut command = Command::new(&self.program);
+        command.arg("-c").arg(self.file(server, "conf")).arg("-l").arg(self.file(server, "log"));
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        self.servers[server].process = Some(process.expect("the program can be run"));
+    }
+
+    /// Waits until all servers are healthy: then JetStream has a leader.
+    ///
+    /// # Panics
+    /// If they are not by the deadline.
+    #[track_caller]
+    pub fn await_ready(&self) {
+        for server in &self.servers {
+            let url = format!("http://127.0.0.1:{}/healthz", server.monitor);
+            eventually("the NATS servers are healthy", || ureq::get(&url).call().ok().map(drop));
+        }
+    }
+
+    /// Sends SIGKILL to a server.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn kill(&mut self, server: usize) {
+        let mut process = self.servers[server].process.take().expect("the server runs");
+        process.kill().expect("a running child can be killed");
+        process.wait().expect("a child can be waited for");
+    }
+
+    /// Sends a signal, such as `STOP`, `CONT` or `TERM`, to a server.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn signal(&self, server: usize, signal: &str) {
+        let process = self.servers[server].process.as_ref().expect("the server runs");
+        send_signal(process.id(), signal);
+    }
+
+    /// Whether a server runs.
+    #[must_use]
+    pub fn runs(&self, server: usize) -> bool {
+        self.servers[server].process.is_some()
+    }
+
+    /// The number of servers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Whether there is no server.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    /// The addresses for clients.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(|server| format!("nats://127.0.0.1:{}", server.port)).collect()
+    }
+
+    /// The addresses for monitoring.
+    #[must_use]
+    pub fn monitor_urls(&self) -> Vec<String> {
+        self.servers.iter().map(|server| format!("http://127.0.0.1:{}", server.monitor)).collect()
+    }
+
+    /// The folder of all files of the servers.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Sends a signal to a process.
+///
+/// # Panics
+/// If there is no such process.
+pub fn send_signal(process: u32, signal: &str) {
+    // The standard library can only send SIGKILL.
+    let status = Command::new("sh").args(["-c", r#"kill -"$1" "$0""#, &process.to_string(), signal]).status();
+    assert!(status.expect("every system has a shell").success(), "process {process} does not run");
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            if let Some(mut process) = server.process.take() {
+                // It may have ended.
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+        }
+        if std::thread::panicking() {
+            for server in 0..self.servers.len() {
+                let log = fs::read_to_string(self.file(server, "log")).unwrap_or_default();
+                let last: Vec<&str> = log.lines().rev().take(15).collect();
+                eprintln!("--- the end of the log of NATS server {server}, backwards:\n{}\n---", last.join("\n"));
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What must hold after a run, whatever happened in it.
+//!
+//! Every event of a user has an epoch, so the log says in which order the operations took effect. That this
+//! order agrees with the times at which clients asked and were answered is linearizability for each
+//! user; no search for an order is needed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use celeris_tests::{Client, Cluster, binary, sealed};
+use serde_json::Value;
+
+use crate::load::{Answer, Ask, MODEL, Operation};
+
+/// More events than any user has in a run.
+const HISTORY: usize = 10_000;
+
+/// An event of a user, as the log has it.
+#[derive(Debug)]
+struct LoggedEvent {
+    kind: String,
+    id: Option<String>,
+    label: Option<f32>,
+}
+
+/// The events of one user by epoch.
+type Events = BTreeMap<u64, LoggedEvent>;
+
+/// Checks a run: the cluster is whole again and no client is at work. Stops the cluster, and compares
+/// the copies.
+#[track_caller]
+pub fn check(mut cluster: Cluster, operations: &[Operation]) {
+    let node = (0..cluster.len()).find(|node| cluster.runs(*node)).expect("a node runs");
+    let mut by_user: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    operations.iter().for_each(|operation| by_user.entry(&operation.user).or_default().push(operation));
+    for (user, operations) in &by_user {
+        let events = events(&cluster.client(node), user);
+        check_user(user, &events, operations);
+    }
+    check_states(&cluster, by_user.keys());
+    let running: Vec<usize> = (0..cluster.len()).filter(|node| cluster.runs(*node)).collect();
+    for node in &running {
+        let exit = cluster.terminate(*node);
+        assert_eq!(exit.code, Some(0), "{}", exit.stderr);
+    }
+    check_copies(&cluster, &running, operations);
+}
+
+fn events(node: &Client, user: &str) -> Events {
+    let view = node.get(&format!("/v1/models/{MODEL}/users/{user}?history={HISTORY}")).expect(200);
+    let event = |event: &Value| {
+        let logged = LoggedEvent {
+            kind: event["kind"].as_str().unwrap_or_default().to_owned(),
+            id: event["observation_id"].as_str().map(str::to_owned),
+            label: event["label"].as_f64().map(|label| label as f32),
+        };
+        (event["user_epoch"].as_u64().expect("every event has an epoch"), logged)
+    };
+    let events: Events = view["history"].as_array().expect("a list").iter().map(event).collect();
+    let last = events.keys().next_back().copied().unwrap_or(0);
+    assert_eq!(view["user_epoch"], last.max(view["user_epoch"].as_u64().unwrap_or(0)), "{user}");
+    events
+}
+
+/// The log of a user against what its clients did.
+#[track_caller]
+fn check_user(user: &str, events: &Events, operations: &[&Operation]) {
+    let retracted: BTreeSet<&String> = operations
+        .iter()
+        .filter_map(|operation| match &operation.ask {
+            Ask::Retract { id } => Some(id),
+            _ => None,
+        })
+        .collect();
+    // Each acknowledged observation is in the log exactly once, unless it was retracted; nothing else is.
+    let mut logged: HashMap<&String, u64> = HashMap::new();
+    for (epoch, event) in events {
+        if event.kind == "observe" {
+            let id = event.id.as_ref().unwrap_or_else(|| panic!("{user}: an event without id at {epoch}"));
+            assert!(logged.insert(id, *epoch).is_none(), "{user}: {id} is in the log twice");
+        }
+    }
+    let observed = operations.iter().filter_map(|operation| match &operation.ask {
+        Ask::Observe { id, .. } => Some(id),
+        _ => None,
+    });
+    let observed: BTreeSet<&String> = observed.collect();
+    for id in &observed {
+        assert_eq!(
+            logged.contains_key(id),
+            !retracted.contains(id),
+            "{user}: {id}, retracted: {}",
+            retracted.contains(id)
+        );
+    }
+    assert!(logged.keys().all(|id| observed.contains(id)), "{user}: the log has what nobody sent");
+    // Epochs that were answered are those of the log, each of one event.
+    let mut taken: BTreeMap<u64, &Operation> = BTreeMap::new();
+    for operation in operations {
+        let Answer::Epoch(epoch) = operation.answer else { continue };
+        if operation.ask == Ask::Read {
+            continue;
+        }
+        if let Some(other) = taken.insert(epoch, operation) {
+            panic!("{user}: epoch {epoch} of both {other:?} and {operation:?}");
+        }
+        if let Ask::Observe { id, .. } = &operation.ask
+            && let Some(found) = logged.get(id)
+        {
+            assert_eq!(*found, epoch, "{user}: {id}");
+        }
+    }
+    // The order of the epochs agrees with the times.
+    for operation in operations {
+        let (low, high) = match (operation.answer, &operation.ask) {
+            (Answer::Epoch(epoch), _) => (epoch, epoch),
+            (Answer::Before(epoch), _) => (1, epoch),
+            (Answer::Done, _) => continue,
+        };
+        for earlier in operations {
+            if earlier.returned >= operation.invoked {
+                continue;
+            }
+            if let Answer::Epoch(before) = earlier.answer {
+                let follows = match (&earlier.ask, &operation.ask) {
+                    // Two reads, or a read after a write, may see the same epoch.
+                    (_, Ask::Read) => before <= high,
+                    (Ask::Read | Ask::Observe { .. } | Ask::Correct { .. } | Ask::Retract { .. }, _) => {
+                        before < high || low < high
+                    }
+                };
+                assert!(follows, "{user}: {operation:?} was answered before the effect of {earlier:?}");
+            }
+        }
+    }
+    check_labels(user, events, operations);
+}
+
+/// An observation has the label of its last correction.
+fn check_labels(user: &str, events: &Events, operations: &[&Operation]) {
+    for event in events.values().filter(|event| event.kind == "observe") {
+        let of_event = operations.iter().filter(|operation| match &operation.ask {
+            Ask::Observe { id, .. } | Ask::Correct { id, .. } => Some(id) == event.id.as_ref(),
+            _ => false,
+        });
+        // One client works for an observation, one operation after the other.
+        let last = of_event
+            .filter_map(|operation| match &operation.ask {
+                Ask::Observe { label, .. } | Ask::Correct { label, .. } => Some((operation.invoked, *label)),
+                _ => None,
+            })
+            .max_by_key(|(invoked, _)| *invoked);
+        assert_eq!(event.label, last.map(|(_, label)| label), "{user}: {event:?}");
+    }
+}
+
+/// All copies give the same scores, to the bit.
+fn check_states<'u>(cluster: &Cluster, users: impl Iterator<Item = &'u &'u str>) {
+    let items: Vec<String> = (0..40).map(|item| format!("item-{item}")).collect();
+    for user in users {
+        let of_node = |node: usize| {
+            let path = format!("/v1/models/{MODEL}/predict?staleness=1h");
+            let reply = cluster.client(node).post(&path, &serde_json::json!({"user": user, "items": items}));
+            let reply = reply.expect(200);
+            (reply["user_epoch"].clone(), reply["scores"].clone(), reply["predictions"].clone())
+        };
+        let running: Vec<usize> = (0..cluster.len()).filter(|node| cluster.runs(*node)).collect();
+        let first = of_node(running[0]);
+        for node in &running[1..] {
+            assert_eq!(of_node(*node), first, "{user} on node {node}");
+        }
+    }
+}
+
+/// The exports of all copies are equal, and have every observation that was not retracted.
+fn check_copies(cluster: &Cluster, nodes: &[usize], operations: &[Operation]) {
+    let export = |node: &usize| {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let out = folder.path().join("export");
+        let (data, out_text) = (cluster.data_dir(*node), out.display().to_string());
+        let exported = binary::run(["export", "--data-dir", &data.display().to_string(), "--out", &out_text]);
+        assert_eq!(exported.code, Some(0), "{}", exported.stderr);
+        sealed::read(&out, MODEL).expect("the stream has observations").rows
+    };
+    let copies: Vec<_> = nodes.iter().map(export).collect();
+    for copy in &copies[1..] {
+        assert_eq!(copy, &copies[0], "the copies differ");
+    }
+    let retracted: BTreeSet<&String> = operations
+        .iter()
+        .filter_map(|operation| match &operation.ask {
+            Ask::Retract { id } => Some(id),
+            _ => None,
+        })
+        .collect();
+    let observed = operations.iter().filter_map(|operation| match &operation.ask {
+        Ask::Observe { id, .. } if !retracted.contains(id) => Some(id.clone()),
+        _ => None,
+    });
+    let observed: BTreeSet<String> = observed.collect();
+    let exported: Vec<String> = copies[0].values().map(|row| row.observation_id.clone()).collect();
+    assert_eq!(exported.len(), observed.len(), "each once");
+    assert_eq!(exported.into_iter().collect::<BTreeSet<_>>(), observed);
+}

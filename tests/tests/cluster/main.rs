@@ -1,0 +1,5 @@
+//! Clusters of three nodes over three NATS servers, under load and faults, and what a checker finds afterwards.
+
+mod checker;
+mod faults;
+mod load;
