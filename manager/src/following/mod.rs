@@ -107,7 +107,8 @@ impl Following {
             tracing::warn!(%error, "documents of the registry cannot be read; retrying");
             self.state.lock().is_stale = true;
             self.wake();
-        } else if documents.iter().any(|key| RECONCILED.contains(&key.parts()[0].as_str())) {
+        } else if documents.iter().filter_map(|key| key.parts().first()).any(|kind| RECONCILED.contains(&kind.as_str()))
+        {
             self.wake();
         }
     }
@@ -187,7 +188,7 @@ impl Following {
         self.registry.audit().begin(record.id, &record.config.stream);
         self.monitoring.bring_in_line(&record)?;
         let served = served.filter(|served| served.model_id == record.id);
-        if !served.as_ref().is_some_and(|served| served.id == record.active) {
+        if served.as_ref().is_none_or(|served| served.id != record.active) {
             if let Some(prepared) = self.take_prepared(&record) {
                 self.switch(&record, prepared);
                 return Ok(());

@@ -202,7 +202,7 @@ impl Guard {
                 tracing::info!(%model, %error, "the guard goes on at the node that leads");
             }
             Err(error) => {
-                tracing::error!(%model, version = %self.record.active, %error, "the guard after the switch failed")
+                tracing::error!(%model, version = %self.record.active, %error, "the guard after the switch failed");
             }
         }
         // Another guard of the model may have started.
