@@ -237,7 +237,8 @@ impl Manager {
     }
 
     /// Takes in records of users of another node, which the store has applied: their losses, so that
-    /// the quality monitors of every node are those of the whole cluster; erasures; and new items.
+    /// the quality monitors of every node are those of the whole cluster, and erasures. Those of this
+    /// node's users come from [`Ingest`](celeris_predictor::Ingest), so none counts twice.
     pub fn observed(&self, records: &[AppliedRecord]) {
         let now = Timestamp::from(SystemTime::now());
         let mut events = Vec::new();
@@ -250,11 +251,6 @@ impl Manager {
             events.extend(LossEvent::of(record));
         }
         self.monitoring.add(&events, now, Behind::Nothing);
-        let noted = records.iter().filter(|applied| applied.notes_item);
-        let items = noted.filter_map(|applied| Some((&applied.stream, applied.record.item.as_ref()?)));
-        if let Err(error) = self.predictor.catalog().take_in_observed(items) {
-            tracing::warn!(%error, "an observed item cannot be read; it is not recommended before the next change of it");
-        }
     }
 
     /// The versions that this node serves or has prepared, for reports to the node that leads: the id

@@ -71,6 +71,16 @@ impl Attribution {
         self.rewarded.lock().insert(id.clone(), slots);
     }
 
+    /// Forgets the rewarded slots of a decision: another node has appended a reward or its retraction.
+    pub(crate) fn forget(&self, id: &DecisionId) {
+        self.rewarded.lock().remove(id);
+    }
+
+    /// Forgets all rewarded slots in memory, of which some are not in the log.
+    pub(crate) fn forget_all(&self) {
+        self.rewarded.lock().clear();
+    }
+
     /// Adds a slot whose reward is in the log's queue.
     ///
     /// The caller guarantees that it has held the user's lock since it read the slots.

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use celeris_features::{ColdItem, ItemFeatures};
 use celeris_model::{FeatureOrigin, ItemId, ModelId, Shard, StreamName, UserId, VersionId};
-use celeris_storage::{FrozenFeatures, Storage, Ticket};
+use celeris_storage::{FrozenFeatures, Storage, StorageError, Ticket};
 use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -289,7 +289,8 @@ impl FeatureStore {
     }
 
     /// The features of `item` for a user's state that is about to learn from them under `version`;
-    /// freezes them. An answer from the state must wait until [`Resolved::frozen`] is durable.
+    /// freezes them, if this node owns the user's shard. An answer from the state must wait until
+    /// [`Resolved::frozen`] is durable; if there is no such ticket, the state must not be kept.
     ///
     /// The caller guarantees that it holds no [`Freeze`].
     pub(crate) fn resolve_frozen<'v>(
@@ -307,7 +308,11 @@ impl FeatureStore {
         let mut found = self.look_up(&freezing, version, scope, item)?;
         if found.frozen.is_none() {
             let key = (version.model_id, version.id, scope.shard, item.clone());
-            let ticket = self.storage.items().freeze(scope.shard, &record(&key, &found))?;
+            let ticket = match self.storage.items().freeze(scope.shard, &record(&key, &found)) {
+                // Another node owns the shard, and freezes them.
+                Err(StorageError::NotOwner | StorageError::Fenced) => return Ok(Resolved::Later(found)),
+                frozen => frozen?,
+            };
             found = Arc::new(found.frozen_with(ticket));
             freezing.insert(key, Arc::clone(&found));
         }
@@ -388,6 +393,21 @@ impl FeatureStore {
         }
         let freeze = if items.is_empty() { None } else { Some(Freeze { _changing: changing, guard, items }) };
         Ok((resolved, freeze))
+    }
+
+    /// Notes that the stored data of items was changed by another node.
+    pub(crate) fn note_changes<'i>(&self, items: impl IntoIterator<Item = &'i ItemId>) {
+        for item in items {
+            self.revisions[stripe(item)].fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Forgets what is queued to be frozen for the users of a shard: another node owns it.
+    pub(crate) fn forget_shard(&self, shard: Shard) {
+        for (freezing, revision) in self.freezing.iter().zip(&*self.revisions) {
+            freezing.lock().retain(|(_, _, of, _), _| *of != shard);
+            revision.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Changes the stored data of `items`. No other thread freezes or changes features of these

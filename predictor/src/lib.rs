@@ -32,6 +32,7 @@ mod models;
 mod predictor;
 mod ranking;
 pub mod recommend;
+mod replication;
 mod selection;
 mod selections;
 mod users;

@@ -83,6 +83,8 @@ const QUICK_ITEMS_MAX: usize = 16;
 pub struct Predictor {
     models: Arc<Models>,
     selections: Arc<Selections>,
+    users: Arc<UserStore>,
+    features: Arc<FeatureStore>,
     catalog: Arc<ItemCatalog>,
     attribution: Arc<Attribution>,
     scorer: Arc<Scorer>,
@@ -149,13 +151,15 @@ impl Predictor {
             activation: Activation {
                 storage,
                 models: models.clone(),
-                users,
-                features,
+                users: users.clone(),
+                features: features.clone(),
                 catalog: catalog.clone(),
                 scorer: scorer.clone(),
             },
             models,
             selections,
+            users,
+            features,
             catalog,
             attribution,
             scorer,
@@ -233,10 +237,24 @@ impl Predictor {
     /// call can be retried.
     pub async fn erase(&self, model: &ModelName, user: &UserId) -> Result<Erased, PredictorError> {
         let erased = self.ingest.erase(model, user).await?;
-        self.scorer.purge(user);
-        self.selections.purge(user);
-        self.recommender.purge(&UserKey { stream: erased.stream.clone(), user: user.clone() });
+        self.purge(&UserKey { stream: erased.stream.clone(), user: user.clone() });
         Ok(erased)
+    }
+
+    /// Drops what is in memory of an erased user.
+    pub(crate) fn purge(&self, key: &UserKey) {
+        self.users.purge(&key.stream, &key.user);
+        self.scorer.purge(&key.user);
+        self.selections.purge(&key.user);
+        self.recommender.purge(key);
+    }
+
+    pub(crate) fn users(&self) -> &UserStore {
+        &self.users
+    }
+
+    pub(crate) fn features(&self) -> &FeatureStore {
+        &self.features
     }
 
     /// The models and selections by name.

@@ -21,6 +21,12 @@ use crate::log::{Journal, JournalError};
 /// The changes of one commit, in order.
 pub(crate) type Changes = Vec<Change>;
 
+/// Bytes of changes after which a commit to a replicated log ends.
+const REPLICATED_BYTES: usize = 256 << 10;
+
+/// Maximum bytes of a commit to a replicated log, whose messages are limited.
+const REPLICATED_BYTES_MAX: usize = 960 << 10;
+
 /// Where commits become durable.
 enum Target {
     /// In the database.
@@ -38,6 +44,7 @@ struct State {
 pub(crate) struct CatalogLog {
     database: Arc<Database>,
     health: Arc<Health>,
+    is_replica: bool,
     state: Mutex<State>,
 }
 
@@ -54,36 +61,52 @@ impl CatalogLog {
             None => 0,
         };
         let target = if is_replica { Target::Replicated(None) } else { Target::Local };
-        Ok(Self { database, health, state: Mutex::new(State { revision, target }) })
+        Ok(Self { database, health, is_replica, state: Mutex::new(State { revision, target }) })
+    }
+
+    /// Bytes of changes after which a writer of many ends a commit.
+    pub(crate) fn commit_bytes(&self) -> usize {
+        if self.is_replica { REPLICATED_BYTES } else { usize::MAX }
     }
 
     /// Commits the changes that `fill` returns for the next revision, which is returned once they
     /// are durable.
     ///
     /// # Errors
-    /// `Poisoned`, `Closed`, `NotOwner`, `Fenced` or `Database`; a failed write poisons the store.
+    /// `Poisoned`, `Closed`, `NotOwner`, `Fenced`, `CommitTooLarge` or `Database`; a failed write poisons
+    /// the store.
     pub(crate) fn commit(&self, fill: impl FnOnce(u64) -> Changes) -> Result<u64, StorageError> {
         self.health.check_open()?;
         let mut state = self.state.lock();
         let revision = state.revision + 1;
         let changes = fill(revision);
+        if changes.is_empty() {
+            return Ok(state.revision);
+        }
         let mut batch = self.batch_of(revision, &changes);
         let durability = match &mut state.target {
             Target::Local => Durability::Synced,
             Target::Replicated(None) => return Err(StorageError::NotOwner),
-            Target::Replicated(Some(journal)) => match journal.append(&encode(&changes)) {
-                Ok(cursor) => {
-                    put_cursor(&mut batch, &cursor);
-                    Durability::Buffered
+            Target::Replicated(Some(journal)) => {
+                let commit = encode(&changes);
+                if commit.len() > REPLICATED_BYTES_MAX {
+                    let (bytes, bytes_max) = (commit.len(), REPLICATED_BYTES_MAX);
+                    return Err(StorageError::CommitTooLarge { bytes, bytes_max });
                 }
-                Err(error) => {
-                    state.target = Target::Replicated(None);
-                    return Err(match error {
-                        JournalError::Fenced => StorageError::Fenced,
-                        JournalError::Stopped { reason } => StorageError::Poisoned { cause: reason.into() },
-                    });
+                match journal.append(&commit) {
+                    Ok(cursor) => {
+                        put_cursor(&mut batch, &cursor);
+                        Durability::Buffered
+                    }
+                    Err(error) => {
+                        state.target = Target::Replicated(None);
+                        return Err(match error {
+                            JournalError::Fenced => StorageError::Fenced,
+                            JournalError::Stopped { reason } => StorageError::Poisoned { cause: reason.into() },
+                        });
+                    }
                 }
-            },
+            }
         };
         self.write(batch, durability)?;
         state.revision = revision;

@@ -52,6 +52,12 @@ impl Format {
         });
         Self { format: FORMAT_VERSION, partitions: PARTITIONS.into(), cluster }
     }
+
+    fn text(&self) -> Vec<u8> {
+        let mut text = serde_json::to_vec(self).expect("numbers and a name are valid JSON");
+        text.push(b'\n');
+        text
+    }
 }
 
 /// A data directory held open by this process alone.
@@ -80,6 +86,22 @@ fn restrict_to_owner(path: &Path) {
     }
 }
 
+/// Locks a data directory for this process.
+fn lock(path: &Path) -> Result<File, StorageError> {
+    let lock_path = path.join("LOCK");
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&lock_path)
+        .map_err(StorageError::io("open", &lock_path))?;
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => StorageError::InUse { dir: path.to_owned() },
+        TryLockError::Error(source) => StorageError::Io { action: "lock", path: lock_path.clone(), source },
+    })?;
+    Ok(lock)
+}
+
 impl Directory {
     /// Creates the directory if necessary, locks it, and checks its format.
     ///
@@ -87,22 +109,47 @@ impl Directory {
     /// `InUse`, `UnknownFormat` or `Io`.
     pub(crate) fn open(path: &Path, cluster: Option<&ClusterIdentity>) -> Result<Self, StorageError> {
         fs::create_dir_all(path).map_err(StorageError::io("create", path))?;
-        let lock_path = path.join("LOCK");
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&lock_path)
-            .map_err(StorageError::io("open", &lock_path))?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StorageError::InUse { dir: path.to_owned() },
-            TryLockError::Error(source) => StorageError::Io { action: "lock", path: lock_path.clone(), source },
-        })?;
-        let directory = Self { path: path.to_owned(), format: Format::current(cluster), lock };
+        let directory = Self { path: path.to_owned(), format: Format::current(cluster), lock: lock(path)? };
         directory.check_format()?;
         // Only after it is known to be a data directory, or to become one.
         restrict_to_owner(path);
         Ok(directory)
+    }
+
+    /// Opens a data directory that exists, of a node on its own or of any cluster.
+    ///
+    /// # Errors
+    /// `InUse`, `UnknownFormat` or `Io`.
+    pub(crate) fn open_existing(path: &Path) -> Result<Self, StorageError> {
+        let mut directory = Self { path: path.to_owned(), format: Format::current(None), lock: lock(path)? };
+        let Some(found) = directory.read_format()? else {
+            return Err(directory.unknown("it has no FORMAT file, so it is no data directory".to_owned()));
+        };
+        directory.format.cluster = found.cluster;
+        directory.check_format()?;
+        Ok(directory)
+    }
+
+    /// The cluster of which the directory has a copy, as far as its FORMAT file says.
+    pub(crate) fn cluster(&self) -> Option<(&str, u64, Shards)> {
+        let StoredCluster { name, incarnation, shards } = self.format.cluster.as_ref()?;
+        Some((name, *incarnation, Shards::new(*shards)?))
+    }
+
+    /// Makes the directory a copy of this cluster from now on.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn become_copy(&self, cluster: &ClusterIdentity) -> Result<(), StorageError> {
+        replace_file(&self.format_file(), &Format::current(Some(cluster)).text())
+    }
+
+    /// Writes the FORMAT file of a copy of this directory in `folder`.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn write_format_of_copy(&self, folder: &Path) -> Result<(), StorageError> {
+        replace_file(&folder.join("FORMAT"), &self.format.text())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -136,16 +183,21 @@ impl Directory {
         StorageError::UnknownFormat { dir: self.path.clone(), reason }
     }
 
-    fn check_format(&self) -> Result<(), StorageError> {
+    /// The contents of the FORMAT file; `None` if there is none.
+    fn read_format(&self) -> Result<Option<Format>, StorageError> {
         let path = self.format_file();
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return self.check_fresh(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(StorageError::io("read", path)(error)),
         };
-        let format: Format = serde_json::from_str(&text).map_err(|error| {
+        serde_json::from_str(&text).map(Some).map_err(|error| {
             self.unknown(format!("its FORMAT file is not understood ({error}); restore that file from a backup"))
-        })?;
+        })
+    }
+
+    fn check_format(&self) -> Result<(), StorageError> {
+        let Some(format) = self.read_format()? else { return self.check_fresh() };
         if format.format != FORMAT_VERSION {
             let found = format.format;
             return Err(self.unknown(format!(
@@ -216,8 +268,7 @@ impl Directory {
         if path.exists() {
             return Ok(());
         }
-        let text = serde_json::to_string(&self.format).expect("numbers and a name are valid JSON");
-        replace_file(&path, format!("{text}\n").as_bytes())
+        replace_file(&path, &self.format.text())
     }
 }
 

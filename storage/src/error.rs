@@ -117,6 +117,13 @@ pub enum StorageError {
         bytes: usize,
         bytes_max: usize,
     },
+    /// A commit to the catalog of a cluster exceeds the size limit of its log.
+    #[error("the change takes {bytes} bytes, more than the {bytes_max} that a cluster's log takes at once")]
+    CommitTooLarge {
+        /// Its encoded size.
+        bytes: usize,
+        bytes_max: usize,
+    },
     /// A registry key has no parts, or a part that is empty or too long.
     #[error("a registry key needs at least one part, of 1 to 256 bytes each, got {parts:?}")]
     RegistryKey { parts: Vec<String> },

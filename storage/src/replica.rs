@@ -1,13 +1,17 @@
 //! A node's copy of a cluster's store.
 
+use std::fs;
+use std::path::Path;
+
 use celeris_model::LogId;
 
 use crate::catalog_log::{CatalogLog, Changes};
 use crate::database::{Change, Column, Database};
+use crate::directory::Directory;
 use crate::error::StorageError;
 use crate::health::Health;
 use crate::items::ChangedItem;
-use crate::log::{AppliedRecord, Journal, Log};
+use crate::log::{AppliedGroup, ErasedUser, Journal, Log};
 use crate::registry::RegistryKey;
 
 /// The logs of a node's copy of a cluster's store: those of the shards, and that of the registry and
@@ -21,13 +25,14 @@ pub struct Replica<'s> {
     pub(crate) catalog: &'s CatalogLog,
     pub(crate) health: &'s Health,
     pub(crate) database: &'s Database,
+    pub(crate) directory: &'s Directory,
 }
 
 /// What was applied.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Applied {
-    /// Records of a shard, in order.
-    Records(Vec<AppliedRecord>),
+    /// A group of a shard.
+    Group(AppliedGroup),
     /// The documents of the registry and the items that one commit has changed.
     Catalog { documents: Vec<RegistryKey>, items: Vec<ChangedItem> },
 }
@@ -50,6 +55,18 @@ impl Replica<'_> {
         }
     }
 
+    /// The users whom a group of a shard's log erases: what is kept of them beside the logs is to be erased
+    /// before the group is applied.
+    ///
+    /// # Errors
+    /// `Diverged` if the group cannot be decoded.
+    pub fn erased_by(&self, log: LogId, entries: &[u8]) -> Result<Vec<ErasedUser>, StorageError> {
+        match log {
+            LogId::Catalog => Ok(Vec::new()),
+            LogId::Shard(shard) => Log::erased_by(shard, entries),
+        }
+    }
+
     /// Writes what another node has appended to a log, and the cursor after it. `entries` may be
     /// empty. Each is applied once, in the order of the log. Not synced: see [`Replica::sync`].
     ///
@@ -59,7 +76,7 @@ impl Replica<'_> {
     pub fn apply(&self, log: LogId, entries: &[u8], cursor: &[u8]) -> Result<Applied, StorageError> {
         match log {
             LogId::Catalog => self.catalog.apply(entries, cursor).map(|changes| changed_by(&changes)),
-            LogId::Shard(shard) => self.log.apply(shard, entries, cursor).map(Applied::Records),
+            LogId::Shard(shard) => self.log.apply(shard, entries, cursor).map(Applied::Group),
         }
     }
 
@@ -81,6 +98,17 @@ impl Replica<'_> {
             LogId::Catalog => self.catalog.end_term(),
             LogId::Shard(shard) => self.log.end_term(shard),
         }
+    }
+
+    /// Writes a copy of the store as of one moment, without decisions, into `folder`, which is created: a
+    /// data directory with which another node of the cluster can start.
+    ///
+    /// # Errors
+    /// `Io` or `Database`; the folder is to be removed then.
+    pub fn copy_to(&self, folder: &Path) -> Result<(), StorageError> {
+        fs::create_dir_all(folder).map_err(StorageError::io("create", folder))?;
+        self.database.copy_to(&folder.join("db"))?;
+        self.directory.write_format_of_copy(folder)
     }
 
     /// Syncs everything written, and returns the cursors that survive a power failure from then on.
@@ -110,7 +138,6 @@ fn changed_by(changes: &Changes) -> Applied {
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use std::ops::ControlFlow;
-    use std::path::Path;
 
     use celeris_model::{
         FeatureOrigin, ItemId, ModelId, ObservationId, Partition, Record, RecordKind, Sequence, Shard, Shards,
@@ -135,7 +162,7 @@ mod tests {
 
     /// A cluster of stores with their replicated logs.
     struct Cluster {
-        _dirs: Vec<tempfile::TempDir>,
+        dirs: Vec<tempfile::TempDir>,
         nodes: Vec<Storage>,
         logs: Vec<(LogId, MemoryLog)>,
     }
@@ -149,7 +176,7 @@ mod tests {
             let dirs: Vec<_> = (0..nodes).map(|_| tempfile::tempdir().unwrap()).collect();
             let nodes: Vec<_> = dirs.iter().map(|dir| open(dir.path())).collect();
             let logs = nodes[0].replica().unwrap().logs().map(|log| (log, MemoryLog::default())).collect();
-            let cluster = Self { _dirs: dirs, nodes, logs };
+            let cluster = Self { dirs, nodes, logs };
             for log in cluster.nodes[0].replica().unwrap().logs() {
                 cluster.begin(0, log);
             }
@@ -163,7 +190,7 @@ mod tests {
         /// Applies what node `follower` lacks of a log.
         fn follow(&self, follower: usize, log: LogId) {
             let replica = self.nodes[follower].replica().unwrap();
-            self.shared(log).follow(replica, log, usize::MAX, drop).unwrap();
+            self.shared(log).follow(replica, log).unwrap();
         }
 
         fn begin(&self, owner: usize, log: LogId) {
@@ -252,8 +279,8 @@ mod tests {
         }
     }
 
-    /// One random event of a user; returns whether it was appended.
-    async fn step(storage: &Storage, rng: &mut ChaCha8Rng, user: &UserId, last: &mut Option<Placed>) {
+    /// One random event of a user.
+    async fn step(storage: &Storage, rng: &mut ChaCha8Rng, user: &UserId) {
         let epoch = storage.histories().last_epoch(&films(), user).unwrap().0 + 1;
         let history = storage.histories().of(&films(), user).unwrap();
         let observations: Vec<Sequence> = history
@@ -286,17 +313,15 @@ mod tests {
         let placed = placed.unwrap();
         // The next event of the user reads this one.
         placed.durable().await.unwrap();
-        *last = Some(placed);
     }
 
     #[tokio::test]
     async fn copies_are_equal_to_the_bit_across_changes_of_owners() {
         let cluster = Cluster::new(3);
         let mut rng = ChaCha8Rng::seed_from_u64(11);
-        let mut last = None;
         for round in 0..600 {
             let user = user(rng.random_range(0..12));
-            step(cluster.owner_of(&user), &mut rng, &user, &mut last).await;
+            step(cluster.owner_of(&user), &mut rng, &user).await;
             if round % 40 == 39 {
                 let (log, _) = cluster.logs.choose(&mut rng).unwrap();
                 cluster.hand_over(*log, rng.random_range(0..3));
@@ -387,15 +412,14 @@ mod tests {
     async fn a_copy_reads_on_from_its_cursors_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let cluster = Cluster::new(1);
-        let mut last = None;
         let mut rng = ChaCha8Rng::seed_from_u64(12);
         let mut follower = open(dir.path());
         for round in 0..60 {
             let user = user(rng.random_range(0..6));
-            step(&cluster.nodes[0], &mut rng, &user, &mut last).await;
+            step(&cluster.nodes[0], &mut rng, &user).await;
             for (log, shared) in &cluster.logs {
                 let replica = follower.replica().unwrap();
-                shared.follow(replica, *log, usize::MAX, drop).unwrap();
+                shared.follow(replica, *log).unwrap();
             }
             if round % 20 == 0 {
                 let synced = follower.replica().unwrap().sync().unwrap();
@@ -426,5 +450,89 @@ mod tests {
         assert!(with_other_key.contains("it is not the key of the cluster"), "{with_other_key}");
         assert!(Storage::open_replica(of_cluster.path(), &options, &identity()).unwrap().replica().is_some());
         assert_eq!(identity().shards.partitions(Shard::default()).next(), Partition::from_index(0));
+    }
+
+    #[tokio::test]
+    async fn a_copy_of_a_copy_follows_on_where_it_was_made() {
+        let mut cluster = Cluster::new(2);
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        for part in 0..2 {
+            for _ in 0..60 {
+                let user = user(rng.random_range(0..5));
+                step(cluster.owner_of(&user), &mut rng, &user).await;
+            }
+            if part == 0 {
+                cluster.settle();
+                let folder = tempfile::tempdir().unwrap();
+                cluster.nodes[1].replica().unwrap().copy_to(&folder.path().join("copy")).unwrap();
+                cluster.nodes.push(open(&folder.path().join("copy")));
+                cluster.dirs.push(folder);
+            }
+        }
+        cluster.settle();
+        let copied = &cluster.nodes[2];
+        assert!(contents(copied) == contents(&cluster.nodes[0]), "the copies differ");
+        copied.verify().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_store_of_a_node_on_its_own_becomes_the_origin_of_a_cluster() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StorageOptions::default();
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let alone = Storage::open(folder.path(), &options).unwrap();
+        for _ in 0..60 {
+            let user = user(rng.random_range(0..5));
+            step(&alone, &mut rng, &user).await;
+        }
+        append(&alone, record(RecordKind::Observe, &user(9), 1), vec![frozen(3)]).unwrap().durable().await.unwrap();
+        let first = ClusterIdentity { hash_key: alone.hash_key().unwrap(), ..identity() };
+        assert_eq!(alone.cluster().unwrap(), None);
+        let watermark = alone.log().watermark(&films());
+        drop(alone);
+        let origin = Storage::open_origin(folder.path(), &options).unwrap();
+        let wrong = ClusterIdentity { hash_key: [0; 16], ..first.clone() };
+        assert!(matches!(origin.clone().begin_incarnation(&wrong), Err(StorageError::UnknownFormat { .. })));
+        origin.begin_incarnation(&first).unwrap();
+        assert!(matches!(Storage::open(folder.path(), &options), Err(StorageError::UnknownFormat { .. })));
+        let of = (ModelId(1), VersionId(3));
+        let copy = Storage::open_replica(folder.path(), &options, &first).unwrap();
+        assert_eq!(copy.cluster().unwrap(), Some(first.clone()));
+        assert_eq!(copy.log().watermark(&films()), watermark);
+        for shard in first.shards.all() {
+            let item = frozen(3).item;
+            assert_eq!(copy.items().frozen(of, shard, &item).unwrap(), Some(frozen(3)));
+        }
+        copy.verify().unwrap();
+        drop(copy);
+        // The next incarnation of the same cluster only.
+        let other = ClusterIdentity { name: "other".to_owned(), incarnation: 2, ..first.clone() };
+        let second = ClusterIdentity { incarnation: 2, ..first.clone() };
+        for (next, accepted) in [(&other, false), (&first, false), (&second, true), (&second, false)] {
+            let origin = Storage::open_origin(folder.path(), &options).unwrap();
+            assert_eq!(origin.begin_incarnation(next).is_ok(), accepted, "{next:?}");
+        }
+        let copy = Storage::open_replica(folder.path(), &options, &second).unwrap();
+        let replica = copy.replica().unwrap();
+        assert!(replica.logs().all(|log| replica.cursor(log).unwrap().is_none()));
+        assert_eq!(copy.log().watermark(&films()), watermark);
+    }
+
+    #[test]
+    fn many_items_are_several_commits_and_one_change_too_large_is_none() {
+        let cluster = Cluster::new(2);
+        let text = "x".repeat(60 << 10);
+        let attributes = json!({ "text": text });
+        let items: Vec<ItemId> = (0..20).map(|item| ItemId::new(format!("item-{item}")).unwrap()).collect();
+        let writes = items.iter().map(|item| ItemWrite::Describe(item, attributes.as_object().unwrap()));
+        let catalog = &cluster.nodes[0];
+        assert_eq!(catalog.items().write(&films(), writes).unwrap(), 4);
+        assert_eq!(cluster.shared(LogId::Catalog).end(), 4);
+        let mut batch = RegistryBatch::new();
+        batch.put(RegistryKey::new(["large"]).unwrap(), &"x".repeat(1 << 20)).unwrap();
+        assert!(matches!(catalog.registry().commit(&batch), Err(StorageError::CommitTooLarge { .. })));
+        catalog.registry().commit(&RegistryBatch::new()).unwrap();
+        cluster.settle();
+        assert!(contents(&cluster.nodes[1]) == contents(catalog), "the copies differ");
     }
 }

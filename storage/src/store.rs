@@ -6,14 +6,14 @@ use std::sync::Arc;
 use celeris_model::{ModelId, Shards};
 
 use crate::catalog_log::CatalogLog;
-use crate::database::{self, BytesWritten, Change, Column, Database, Recovery, Tuning};
+use crate::database::{self, BytesWritten, Change, Column, Database, Durability, Recovery, Tuning};
 use crate::decisions::Decisions;
 use crate::directory::{ClusterIdentity, Directory};
 use crate::disk_space::SpaceGuard;
 use crate::error::StorageError;
 use crate::health::Health;
 use crate::history::Histories;
-use crate::items::Items;
+use crate::items::{self, Items};
 use crate::layout::hashing::Hashes;
 use crate::layout::keys;
 use crate::log::{Companions, Log, Scope, Scrubber, checkpoints};
@@ -46,6 +46,14 @@ struct Inner {
     directory: Directory,
 }
 
+/// What distinguishes a copy of a cluster's store from the store of a node on its own.
+#[derive(Clone, Copy)]
+struct OfCluster {
+    shards: Shards,
+    /// `None` if it is the one that the store has.
+    hash_key: Option<[u8; 16]>,
+}
+
 impl Storage {
     /// Opens the store of a node on its own in `dir`, or creates it.
     ///
@@ -58,7 +66,7 @@ impl Storage {
     /// `InUse`, `UnknownFormat`; `CorruptLog` and `Corrupt` for damage, with a message that names
     /// the place and a remedy; `Io` and `Database` otherwise.
     pub fn open(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
-        Self::open_as(dir.as_ref(), options, None)
+        Self::open_as(Directory::open(dir.as_ref(), None)?, options, None)
     }
 
     /// Opens a node's copy of a cluster's store in `dir`, or creates it. Its logs are between two
@@ -74,13 +82,24 @@ impl Storage {
         options: &StorageOptions,
         cluster: &ClusterIdentity,
     ) -> Result<Self, StorageError> {
-        Self::open_as(dir.as_ref(), options, Some(cluster))
+        let copy = OfCluster { shards: cluster.shards, hash_key: Some(cluster.hash_key) };
+        Self::open_as(Directory::open(dir.as_ref(), Some(cluster))?, options, Some(copy))
     }
 
-    fn open_as(dir: &Path, options: &StorageOptions, cluster: Option<&ClusterIdentity>) -> Result<Self, StorageError> {
-        let directory = Directory::open(dir, cluster)?;
+    /// Opens a store that exists, of a node on its own or a copy of a cluster's store, to make it the origin
+    /// of a new incarnation ([`Storage::begin_incarnation`]).
+    ///
+    /// # Errors
+    /// As [`Storage::open`].
+    pub fn open_origin(dir: impl AsRef<Path>, options: &StorageOptions) -> Result<Self, StorageError> {
+        let directory = Directory::open_existing(dir.as_ref())?;
+        let copy = directory.cluster().map(|(_, _, shards)| OfCluster { shards, hash_key: None });
+        Self::open_as(directory, options, copy)
+    }
+
+    fn open_as(directory: Directory, options: &StorageOptions, copy: Option<OfCluster>) -> Result<Self, StorageError> {
         // A replica's writes are not synced, so that a crash may cut off more than the last.
-        let (recovery, stopped_clean) = match cluster {
+        let (recovery, stopped_clean) = match copy {
             Some(_) => (Recovery::UpToDamage, false),
             None => (Recovery::Refuse, verification::check_and_cut(&directory.database())?),
         };
@@ -93,7 +112,7 @@ impl Storage {
         };
         let database = Arc::new(Database::open(&directory.database(), Column::MAIN, &tuning)?);
         let watermarks = checkpoints::recover(&database)?;
-        let hash_key = cluster.map(|cluster| cluster.hash_key);
+        let hash_key = copy.and_then(|copy| copy.hash_key);
         let hashes = Arc::new(Hashes::open(&database, watermarks.is_empty(), hash_key)?);
         // From here on, a later opening fails if the databases are missing.
         directory.write_format()?;
@@ -122,10 +141,10 @@ impl Storage {
             space: Arc::clone(&space),
             health: Arc::clone(&health),
         };
-        let shards = cluster.map_or(Shards::ONE, |cluster| cluster.shards);
+        let shards = copy.map_or(Shards::ONE, |copy| copy.shards);
         let log = Log::new(Arc::clone(&database), companions, (shards, watermarks), options);
-        let catalog = CatalogLog::open(Arc::clone(&database), Arc::clone(&health), cluster.is_some())?;
-        if cluster.is_none() {
+        let catalog = CatalogLog::open(Arc::clone(&database), Arc::clone(&health), copy.is_some())?;
+        if copy.is_none() {
             log.own_all()?;
         }
         scrubber.start(Arc::clone(&health))?;
@@ -142,7 +161,7 @@ impl Storage {
             decisions,
             selection_states,
             database,
-            is_replica: cluster.is_some(),
+            is_replica: copy.is_some(),
             directory,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -167,8 +186,58 @@ impl Storage {
     /// The logs of a node's copy of a cluster's store; `None` in a node on its own.
     #[must_use]
     pub fn replica(&self) -> Option<Replica<'_>> {
-        let Inner { log, catalog, health, database, is_replica, .. } = &*self.inner;
-        is_replica.then_some(Replica { log, catalog, health, database })
+        let Inner { log, catalog, health, database, directory, is_replica, .. } = &*self.inner;
+        is_replica.then_some(Replica { log, catalog, health, database, directory })
+    }
+
+    /// The cluster of which this is a copy; `None` in a node on its own.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn cluster(&self) -> Result<Option<ClusterIdentity>, StorageError> {
+        let Inner { database, directory, .. } = &*self.inner;
+        let Some((name, incarnation, shards)) = directory.cluster() else { return Ok(None) };
+        let hash_key = Hashes::key(database)?;
+        Ok(Some(ClusterIdentity { name: name.to_owned(), incarnation, shards, hash_key }))
+    }
+
+    /// Closes the store and makes it the origin of an incarnation: the first copy, whose logs are empty.
+    /// A store of a node on its own begins the first one. If it fails, the store is as before, and the
+    /// call can be repeated.
+    ///
+    /// # Errors
+    /// `UnknownFormat` if `next` does not follow on what the store is a copy of, or has another
+    /// [`Storage::hash_key`]; as [`Storage::close`]; `Io`, `Corrupt` or `Database`.
+    pub fn begin_incarnation(self, next: &ClusterIdentity) -> Result<(), StorageError> {
+        let Inner { database, directory, .. } = &*self.inner;
+        let follows = match self.cluster()? {
+            Some(of) => {
+                let last = ClusterIdentity { incarnation: next.incarnation, ..of.clone() };
+                *next == last && of.incarnation < next.incarnation
+            }
+            None => self.hash_key()? == next.hash_key,
+        };
+        if !follows {
+            let reason = format!("incarnation {} of cluster {} does not follow on it", next.incarnation, next.name);
+            return Err(StorageError::UnknownFormat { dir: directory.path().to_owned(), reason });
+        }
+        self.close()?;
+        if directory.cluster().is_none() {
+            items::freeze_for_all(database, next.shards)?;
+        }
+        let mut batch = database.batch();
+        batch.delete(Column::Cursors, keys::CATALOG_CURSOR);
+        next.shards.all().for_each(|shard| batch.delete(Column::Cursors, &keys::cursor(shard)));
+        batch.commit(Durability::Synced)?;
+        directory.become_copy(next)
+    }
+
+    /// The key with which the store hashes ids.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn hash_key(&self) -> Result<[u8; 16], StorageError> {
+        Hashes::key(&self.inner.database)
     }
 
     /// The observation log.

@@ -172,6 +172,7 @@ impl Activation {
     ) -> Result<usize, PredictorError> {
         let key = UserKey { stream: stream.clone(), user: user.clone() };
         let Some(entry) = self.users.untracked_held(&key) else { return Ok(0) };
+        let Some(losses) = self.users.losses_if_owned(user) else { return Ok(0) };
         let sources = Sources::new(&self.storage, features, &key);
         let mut locked = entry.lock(&sources, version)?;
         let state = locked.state();
@@ -180,7 +181,7 @@ impl Activation {
         }
         let model = state.model(version, &sources)?;
         drop(locked);
-        self.scorer.prepare((version, stream), (user, epoch, &model), items, features)?;
+        self.scorer.prepare((version, stream), (user, epoch, losses, &model), items, features)?;
         Ok(items.len())
     }
 }

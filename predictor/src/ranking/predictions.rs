@@ -12,6 +12,8 @@ pub(crate) struct PredictionKey {
     pub(crate) version: u64,
     pub(crate) user: UserId,
     pub(crate) epoch: UserEpoch,
+    /// [`RequestContext::losses`](crate::users::RequestContext).
+    pub(crate) losses: u32,
     pub(crate) item: ItemId,
     pub(crate) revision: u64,
 }

@@ -160,6 +160,7 @@ impl Scorer {
             version: context.version.serial,
             user: context.key.user.clone(),
             epoch,
+            losses: context.losses,
             item: item.clone(),
             revision: read.unwrap_or_else(|| self.features.revision(item)),
         }
@@ -252,11 +253,11 @@ impl Scorer {
     }
 
     /// Caches the predictions of items for a user at `epoch` by the state `model`, with features
-    /// from `features`.
+    /// from `features`; `losses` is that of [`RequestContext`].
     pub(crate) fn prepare(
         &self,
         (version, stream): (&ServingVersion, &StreamName),
-        (user, epoch, model): (&UserId, UserEpoch, &UserModel),
+        (user, epoch, losses, model): (&UserId, UserEpoch, u32, &UserModel),
         items: &[ItemId],
         features: &FeatureStore,
     ) -> Result<(), PredictorError> {
@@ -268,8 +269,8 @@ impl Scorer {
         }
         let estimates = estimates(model, version, resolved.iter());
         for (((item, revision), resolved), estimate) in items.iter().zip(revisions).zip(&resolved).zip(estimates) {
-            let key =
-                PredictionKey { version: version.serial, user: user.clone(), epoch, item: item.clone(), revision };
+            let (version, user, item) = (version.serial, user.clone(), item.clone());
+            let key = PredictionKey { version, user, epoch, losses, item, revision };
             self.predictions.insert(key, CachedPrediction { estimate, known: resolved.known() });
         }
         Ok(())

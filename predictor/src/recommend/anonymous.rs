@@ -47,6 +47,7 @@ impl Recommender {
             model,
             entry: UserEntry::new(),
             persistence: Persistence::Nothing,
+            losses: 0,
         })
     }
 

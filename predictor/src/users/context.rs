@@ -13,6 +13,9 @@ pub(crate) struct RequestContext {
     pub(crate) entry: Arc<UserEntry>,
     pub(crate) key: UserKey,
     pub(crate) persistence: Persistence,
+    /// Counts how often this node has lost the user's shard. Events that were queued then are not in
+    /// the log, and their epochs stand for other events from then on.
+    pub(crate) losses: u32,
 }
 
 /// Whether an answer may be cached and recorded.
@@ -20,6 +23,6 @@ pub(crate) struct RequestContext {
 pub(crate) enum Persistence {
     /// Predictions may be cached, and the decision recorded.
     Kept,
-    /// Neither: the history came with the request.
+    /// Neither: the history came with the request, or another node owns the user.
     Nothing,
 }

@@ -5,9 +5,10 @@ mod context;
 mod state;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use celeris_model::{ModelId, StreamName, UserEpoch, UserId, VersionId};
+use celeris_model::{ModelId, Shard, StreamName, UserEpoch, UserId, VersionId};
 use celeris_storage::{Storage, Ticket};
 
 use crate::cache::{BoundedCache, Held, Hottest};
@@ -27,6 +28,8 @@ pub(crate) struct UserStore {
     features: Arc<FeatureStore>,
     cache: BoundedCache<UserKey, Arc<UserEntry>>,
     epoch_wait_max: Duration,
+    /// How often this node has lost each shard, by its number.
+    losses: Box<[AtomicU32]>,
 }
 
 impl UserStore {
@@ -36,14 +39,49 @@ impl UserStore {
         bytes_max: usize,
         epoch_wait_max: Duration,
     ) -> Self {
-        Self { storage, features, cache: BoundedCache::new("users", bytes_max), epoch_wait_max }
+        let losses = storage.log().shards().all().map(|_| AtomicU32::default()).collect();
+        Self { storage, features, cache: BoundedCache::new("users", bytes_max), epoch_wait_max, losses }
     }
 
     /// The context of a request of `user` to `model`, under its active version.
     pub(crate) fn context(&self, model: Arc<ServedModel>, user: &UserId) -> RequestContext {
+        let losses = self.losses_if_owned(user);
+        let persistence = if losses.is_some() { Persistence::Kept } else { Persistence::Nothing };
+        let losses = losses.unwrap_or_default();
         let key = UserKey { stream: model.stream.clone(), user: user.clone() };
         let entry = self.cache.get_or_insert_with(&key, UserEntry::new);
-        RequestContext { version: model.active.load_full(), model, entry, key, persistence: Persistence::Kept }
+        RequestContext { version: model.active.load_full(), model, entry, key, persistence, losses }
+    }
+
+    /// How often this node has lost the user's shard; `None` unless it owns the shard. To be read before the
+    /// state of the user that a prediction is computed from and cached with this count: if the shard
+    /// is lost meanwhile, the prediction is not found again.
+    pub(crate) fn losses_if_owned(&self, user: &UserId) -> Option<u32> {
+        let log = self.storage.log();
+        let shard = log.shard_of(user);
+        let losses = self.losses(shard).load(Ordering::Acquire);
+        log.owns(shard).then_some(losses)
+    }
+
+    fn losses(&self, shard: Shard) -> &AtomicU32 {
+        &self.losses[usize::from(shard.index())]
+    }
+
+    /// Drops what is in memory of a user, to whose log another node has appended. Blocks while a
+    /// request uses the state.
+    pub(crate) fn discard(&self, key: &UserKey) {
+        if let Some(entry) = self.cache.peek(key) {
+            entry.discard();
+        }
+    }
+
+    /// Drops what is in memory of the users of a shard, which this node has lost. Blocks while requests use
+    /// their states.
+    pub(crate) fn forget_shard(&self, shard: Shard) {
+        let log = self.storage.log();
+        self.cache.visit(|key| log.shard_of(&key.user) == shard, |_, entry| entry.discard());
+        // Last: predictions by the states that were dropped are not found after this.
+        self.losses(shard).fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether the user's state under the model's active version is in memory.

@@ -7,6 +7,7 @@ mod tuning;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use rocksdb::checkpoint::Checkpoint;
 use rocksdb::statistics::Ticker;
 use rocksdb::{
     BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, DBPinnableSlice, ErrorKind,
@@ -156,6 +157,13 @@ impl Database {
     #[cfg(test)]
     pub(crate) fn latest_write(&self) -> u64 {
         self.db.latest_sequence_number()
+    }
+
+    /// Writes a copy of the database, as of one moment, into a folder that does not exist yet. Sorted files
+    /// are linked if both are on one file system.
+    pub(crate) fn copy_to(&self, folder: &Path) -> Result<(), StorageError> {
+        let checkpoint = Checkpoint::new(&self.db).map_err(self.failure("copy"))?;
+        checkpoint.create_checkpoint(folder).map_err(self.failure("copy"))
     }
 
     /// Syncs the write-ahead log: everything written before survives a power failure.

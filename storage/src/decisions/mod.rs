@@ -192,6 +192,15 @@ impl Decisions {
     }
 }
 
+/// Also when the store fails to open: no thread may use a database while the process ends.
+impl Drop for Decisions {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::warn!(%error, "decisions were not written to sorted files; the next start reads them from the log");
+        }
+    }
+}
+
 /// Extends the message for damage to decisions by a remedy that does not exist for the log.
 fn expendable(error: StorageError) -> StorageError {
     match error {

@@ -1,13 +1,43 @@
 //! Item features: those given by callers, and those frozen by versions.
 
-use celeris_model::{ItemId, ModelId, Shard, VersionId};
+use std::ops::ControlFlow;
+
+use celeris_model::{ItemId, ModelId, Shard, Shards, VersionId};
 
 use super::Items;
-use crate::database::{Change, Column};
+use crate::database::{Access, Change, Column, Database, Durability, KeyRange};
 use crate::error::StorageError;
+use crate::layout::envelope::{corrupt, sealed, unseal};
 use crate::layout::features::{self, FrozenFeatures, ItemFeatures};
 use crate::layout::keys;
 use crate::log::Ticket;
+
+/// Entries that [`freeze_for_all`] writes with one sync.
+const COPIED_AT_ONCE: usize = 1 << 14;
+
+/// Copies the features that a node on its own has frozen, in its only shard, to all shards of a cluster.
+///
+/// # Errors
+/// `Corrupt`, `CorruptLog` or `Database`; the call can be repeated.
+pub(crate) fn freeze_for_all(database: &Database, shards: Shards) -> Result<(), StorageError> {
+    let mut batch = database.batch();
+    let mut copied = 0;
+    database.scan(Column::Frozen, KeyRange::from(Vec::new()), Access::Sweep, |key, value| {
+        let body = unseal(Column::Frozen, key, value)?;
+        let malformed = || corrupt(Column::Frozen, key, "its key names no item of a version");
+        for shard in shards.all() {
+            let key = keys::frozen_in(key, shard).ok_or_else(malformed)?;
+            batch.put(Column::Frozen, &key, &sealed(&key, body));
+            copied += 1;
+        }
+        if copied >= COPIED_AT_ONCE {
+            copied = 0;
+            std::mem::replace(&mut batch, database.batch()).commit(Durability::Synced)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    batch.commit(Durability::Synced)
+}
 
 impl Items<'_> {
     /// The features that a caller has given for an item.

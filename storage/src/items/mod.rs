@@ -16,6 +16,8 @@ use crate::layout::features::encode_given;
 use crate::layout::keys::{self, KeyReader};
 use crate::log::Log;
 
+pub(crate) use self::features::freeze_for_all;
+
 /// The stored data of an item, without its features.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ItemRecord {
@@ -95,8 +97,10 @@ pub struct Items<'s> {
 }
 
 impl Items<'_> {
-    /// Applies changes in order, atomically and with one sync, and returns the revision they share.
-    /// Returns once they are durable. The caller bounds their number.
+    /// Applies changes in order, and returns the last of their revisions. Returns once they are durable.
+    /// All are one commit, with one sync, except that in a cluster a commit ends where it would
+    /// exceed what the replicated log takes; after an error, the commits before it are applied. The
+    /// caller bounds their number.
     ///
     /// # Errors
     /// `StorageFull`, `Poisoned`, `Closed`, `NotOwner`, `Fenced` or `Database`.
@@ -106,31 +110,22 @@ impl Items<'_> {
         writes: impl IntoIterator<Item = ItemWrite<'a>>,
     ) -> Result<u64, StorageError> {
         self.space.check()?;
-        self.catalog.commit(|revision| {
-            let mut changes = Changes::new();
-            for write in writes {
-                match write {
-                    ItemWrite::Describe(item, attributes) => {
-                        let key = keys::item(stream, item);
-                        let value = encode(&key, revision, attributes);
-                        changes.push(Change::Put(Column::Items, key, value));
-                    }
-                    ItemWrite::Give(model, item, features) => {
-                        let (key, value) = encode_given(model, item, revision, features);
-                        changes.push(Change::Put(Column::ItemFeatures, key, value));
-                    }
-                    ItemWrite::Delete(item, models) => {
-                        let key = keys::item(stream, item);
-                        let value = tombstone(&key, revision);
-                        changes.push(Change::Put(Column::Items, key, value));
-                        let features = |model: &ModelId| keys::item_features(*model, item);
-                        changes
-                            .extend(models.iter().map(|model| Change::Delete(Column::ItemFeatures, features(model))));
-                    }
+        let mut writes = writes.into_iter().peekable();
+        loop {
+            let revision = self.catalog.commit(|revision| {
+                let mut changes = Changes::new();
+                let mut bytes = 0;
+                while let Some(write) = writes.next_if(|_| bytes < self.catalog.commit_bytes()) {
+                    let first = changes.len();
+                    push_write(&mut changes, (stream, revision), write);
+                    bytes += changes[first..].iter().map(Change::bytes).sum::<usize>();
                 }
+                changes
+            })?;
+            if writes.peek().is_none() {
+                return Ok(revision);
             }
-            changes
-        })
+        }
     }
 
     /// Visits all items of a stream, including deleted ones, in chunks of `part` items and in key
@@ -211,6 +206,28 @@ impl Items<'_> {
             Ok(if items.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         Ok(items)
+    }
+}
+
+/// Adds the changes that a write makes under this revision.
+fn push_write(changes: &mut Changes, (stream, revision): (&StreamName, u64), write: ItemWrite<'_>) {
+    match write {
+        ItemWrite::Describe(item, attributes) => {
+            let key = keys::item(stream, item);
+            let value = encode(&key, revision, attributes);
+            changes.push(Change::Put(Column::Items, key, value));
+        }
+        ItemWrite::Give(model, item, features) => {
+            let (key, value) = encode_given(model, item, revision, features);
+            changes.push(Change::Put(Column::ItemFeatures, key, value));
+        }
+        ItemWrite::Delete(item, models) => {
+            let key = keys::item(stream, item);
+            let value = tombstone(&key, revision);
+            changes.push(Change::Put(Column::Items, key, value));
+            let features = |model: &ModelId| keys::item_features(*model, item);
+            changes.extend(models.iter().map(|model| Change::Delete(Column::ItemFeatures, features(model))));
+        }
     }
 }
 

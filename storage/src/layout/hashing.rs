@@ -69,6 +69,10 @@ impl UserHash {
     }
 }
 
+fn wrong_key(reason: &str) -> StorageError {
+    corrupt(Column::Erasures, keys::HASH_KEY, reason)
+}
+
 /// The keyed hash function of a store.
 pub(crate) struct Hashes {
     keyed: SipHasher24,
@@ -86,17 +90,14 @@ impl Hashes {
     /// `Corrupt` if there are records but no key, or another one than is given; `Io`, `CorruptLog` or
     /// `Database`.
     pub(crate) fn open(database: &Database, is_empty: bool, given: Option<[u8; BYTES]>) -> Result<Self, StorageError> {
-        if let Some(value) = database.get(Column::Erasures, keys::HASH_KEY)? {
-            let body = unseal(Column::Erasures, keys::HASH_KEY, &value)?;
-            let wrong = |reason| corrupt(Column::Erasures, keys::HASH_KEY, reason);
-            let key = body.try_into().map_err(|_| wrong("it is not 16 bytes"))?;
+        if let Some(key) = Self::stored_key(database)? {
             if given.is_some_and(|given| given != key) {
-                return Err(wrong("it is not the key of the cluster"));
+                return Err(wrong_key("it is not the key of the cluster"));
             }
             return Ok(Self::new(key));
         }
         if !is_empty {
-            return Err(corrupt(Column::Erasures, keys::HASH_KEY, "the key of the hashes is missing"));
+            return Err(wrong_key("the key of the hashes is missing"));
         }
         let key = match given {
             Some(key) => key,
@@ -106,6 +107,20 @@ impl Hashes {
         batch.put(Column::Erasures, keys::HASH_KEY, &sealed(keys::HASH_KEY, &key));
         batch.commit(Durability::Synced)?;
         Ok(Self::new(key))
+    }
+
+    /// The key of the store in `database`.
+    ///
+    /// # Errors
+    /// `Corrupt` if it has none; `CorruptLog` or `Database`.
+    pub(crate) fn key(database: &Database) -> Result<[u8; BYTES], StorageError> {
+        Self::stored_key(database)?.ok_or_else(|| wrong_key("the key of the hashes is missing"))
+    }
+
+    fn stored_key(database: &Database) -> Result<Option<[u8; BYTES]>, StorageError> {
+        let Some(value) = database.get(Column::Erasures, keys::HASH_KEY)? else { return Ok(None) };
+        let body = unseal(Column::Erasures, keys::HASH_KEY, &value)?;
+        body.try_into().map(Some).map_err(|_| wrong_key("it is not 16 bytes"))
     }
 
     pub(crate) fn id(&self, stream: &StreamName, user: &UserId, id: &ObservationId) -> IdHash {

@@ -196,6 +196,25 @@ pub(crate) fn frozen_by(model: ModelId, version: VersionId) -> Vec<u8> {
     key
 }
 
+/// The item of a key of frozen features.
+pub(crate) fn frozen_item(key: &[u8]) -> Option<ItemId> {
+    parse_frozen(key).map(|(_, item)| item)
+}
+
+/// The same key of frozen features in another shard.
+pub(crate) fn frozen_in(key: &[u8], shard: Shard) -> Option<Vec<u8>> {
+    let (of, item) = parse_frozen(key)?;
+    Some(frozen(of, shard, &item))
+}
+
+fn parse_frozen(key: &[u8]) -> Option<((ModelId, VersionId), ItemId)> {
+    let mut reader = KeyReader::new(key);
+    let of = (ModelId(reader.number()?), VersionId(reader.number()?));
+    reader.byte()?;
+    let item = ItemId::new(reader.text()?).ok()?;
+    reader.is_empty().then_some((of, item))
+}
+
 /// An item's features frozen by a version for the users of a shard.
 pub(crate) fn frozen((model, version): (ModelId, VersionId), shard: Shard, item: &ItemId) -> Vec<u8> {
     let mut key = frozen_by(model, version);

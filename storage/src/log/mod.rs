@@ -40,7 +40,7 @@ pub use self::erasures::Erasure;
 use self::prepare::Attached;
 pub use self::progress::{Committed, Placed, Ticket};
 pub use self::reading::{LogRange, Lookup, observation_id};
-pub use self::replication::{AppliedRecord, Journal, JournalError};
+pub use self::replication::{AppliedGroup, AppliedRecord, ErasedUser, Journal, JournalError};
 pub(crate) use self::scrub::{Scope, Scrubber};
 use self::shard::{ShardLog, Term};
 pub use self::watermark::Watermark;
@@ -190,10 +190,11 @@ impl Log {
         self.layout.of(Partition::of(user))
     }
 
-    /// Whether this node owns the shard, and accepts appends for its users, now.
+    /// Whether this node owns a shard, so that appends for its users are accepted. In a cluster, it may
+    /// lose it at any time.
     #[must_use]
     pub fn owns(&self, shard: Shard) -> bool {
-        self.shard(shard).is_in_term()
+        self.shard(shard).in_term(|_| Ok(())).is_ok()
     }
 
     fn shard(&self, shard: Shard) -> &ShardLog {
@@ -337,6 +338,13 @@ impl Log {
     /// Commits queued work and ends the committers. Idempotent.
     pub(crate) fn stop(&self) {
         self.shards.iter().for_each(ShardLog::end);
+    }
+}
+
+/// Also when the store fails to open: no thread may use the database while the process ends.
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -8,7 +8,9 @@
 
 use std::collections::HashMap;
 
-use celeris_model::{LogId, Partition, Record, RecordKind, Sequence, Shard, Shards, StreamName};
+use celeris_model::{
+    ItemId, LogId, Partition, Record, RecordKind, Sequence, Shard, Shards, StreamName, UserEpoch, UserId,
+};
 
 use super::commit::{Commit, CommitError};
 use super::entries::{self, Entry, RecordEntry};
@@ -39,6 +41,15 @@ pub trait Journal: Send {
     fn append(&mut self, group: &[u8]) -> Result<Vec<u8>, JournalError>;
 }
 
+/// What a group that was applied has changed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AppliedGroup {
+    /// Its records, in order.
+    pub records: Vec<AppliedRecord>,
+    /// The items whose features versions have frozen for the users of the shard.
+    pub frozen: Vec<ItemId>,
+}
+
 /// One record that was applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppliedRecord {
@@ -48,6 +59,15 @@ pub struct AppliedRecord {
     pub record: Record,
     /// Whether the item was noted as observed.
     pub notes_item: bool,
+}
+
+/// A user whom a group erases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErasedUser {
+    pub stream: StreamName,
+    pub user: UserId,
+    /// The epoch of the erasure.
+    pub user_epoch: UserEpoch,
 }
 
 impl Log {
@@ -62,16 +82,23 @@ impl Log {
         Ok(Some(unseal(Column::Cursors, &key, &value)?.to_vec()))
     }
 
+    /// See [`crate::Replica::erased_by`].
+    pub(crate) fn erased_by(shard: Shard, group: &[u8]) -> Result<Vec<ErasedUser>, StorageError> {
+        let erased = |entry| match entry {
+            Entry::Record(RecordEntry { stream, record, .. }) if record.kind == RecordKind::Erase => {
+                Some(ErasedUser { stream, user: record.user, user_epoch: record.user_epoch })
+            }
+            Entry::Record(_) | Entry::Freeze(..) => None,
+        };
+        Ok(decoded(shard, group)?.into_iter().filter_map(erased).collect())
+    }
+
     /// See [`crate::Replica::apply`].
-    pub(crate) fn apply(&self, shard: Shard, group: &[u8], cursor: &[u8]) -> Result<Vec<AppliedRecord>, StorageError> {
+    pub(crate) fn apply(&self, shard: Shard, group: &[u8], cursor: &[u8]) -> Result<AppliedGroup, StorageError> {
         let records = &self.records;
         records.health.check_open()?;
         let mut scratch = self.shard(shard).follow(shard)?;
-        let entries = entries::decode(group).ok_or_else(|| StorageError::Diverged {
-            log: LogId::Shard(shard),
-            reason: "a group of it cannot be decoded".to_owned(),
-        })?;
-        let (group, applied) = prepared(records, (self.layout, shard), entries)?;
+        let (group, applied) = prepared(records, (self.layout, shard), decoded(shard, group)?)?;
         let mut batch = committer::batch_of(records, &group, &mut scratch);
         put_cursor(&mut batch, shard, cursor);
         let bytes = batch.bytes();
@@ -112,18 +139,29 @@ impl Commit for Replicated {
     }
 }
 
+fn decoded(shard: Shard, group: &[u8]) -> Result<Vec<Entry>, StorageError> {
+    entries::decode(group).ok_or_else(|| StorageError::Diverged {
+        log: LogId::Shard(shard),
+        reason: "a group of it cannot be decoded".to_owned(),
+    })
+}
+
 /// The works of decoded entries, and their records.
 fn prepared(
     records: &Records,
     (layout, shard): (Shards, Shard),
     entries: Vec<Entry>,
-) -> Result<(Group, Vec<AppliedRecord>), StorageError> {
+) -> Result<(Group, AppliedGroup), StorageError> {
+    let diverged = |reason| StorageError::Diverged { log: LogId::Shard(shard), reason };
+    let item_of =
+        |key: &[u8]| keys::frozen_item(key).ok_or_else(|| diverged("a key of frozen features is malformed".to_owned()));
     let mut last: HashMap<StreamName, Watermark> = HashMap::new();
-    let (mut group, mut applied) = (Group::default(), Vec::new());
+    let (mut group, mut applied) = (Group::default(), AppliedGroup::default());
     for entry in entries {
         let RecordEntry { stream, sequence, record, frozen, notes_item } = match entry {
             Entry::Record(record) => record,
             Entry::Freeze(key, value) => {
+                applied.frozen.push(item_of(&key)?);
                 group.work.push(Work::Freeze(key, value));
                 continue;
             }
@@ -134,9 +172,12 @@ fn prepared(
         if layout.of(partition) != shard || sequence != expected {
             let partition = partition.index();
             let reason = format!("record {sequence} of partition {partition} of {stream}, expected {expected}");
-            return Err(StorageError::Diverged { log: LogId::Shard(shard), reason });
+            return Err(diverged(reason));
         }
         last.set(partition, sequence);
+        for (key, _) in &frozen {
+            applied.frozen.push(item_of(key)?);
+        }
         let prepared = if record.kind == RecordKind::Observe {
             let id = record.observation_id.as_ref().map(|id| records.hashes.id(&stream, &record.user, id));
             prepare::observation(&stream, &record, Attached { id, frozen, notes_item })?
@@ -145,7 +186,7 @@ fn prepared(
         };
         group.bytes += prepared.bytes();
         group.work.push(Work::Append { sequence, prepared });
-        applied.push(AppliedRecord { stream, sequence, record, notes_item });
+        applied.records.push(AppliedRecord { stream, sequence, record, notes_item });
     }
     Ok((group, applied))
 }

@@ -132,7 +132,7 @@ fn an_unknown_format_is_refused_and_left_alone() {
     assert_eq!(NodeProcess::serve(dir.path()).terminate().code, Some(0));
     let format = dir.path().join("FORMAT");
     let known = fs::read_to_string(&format).unwrap();
-    let unknown = known.replacen("\"format\":2", "\"format\":999", 1);
+    let unknown = known.replacen("\"format\":3", "\"format\":999", 1);
     assert_ne!(unknown, known);
     fs::write(&format, &unknown).unwrap();
     assert_refused(&serve_once(dir.path()), &["format 999", dir.path().to_str().unwrap()]);

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use celeris_manager::{Manager, ManagerOptions, Peers, Readiness, RemoteFile, TrainingOptions, VersionSource};
 use celeris_model::{ItemId, LogId, ModelName, NodeName, Observation, Shards, UserId, VersionId};
 use celeris_predictor::{Observed, PredictRequest, Predictor, PredictorOptions};
-use celeris_storage::memory_log::MemoryLog;
-use celeris_storage::{Applied, ClusterIdentity, Storage, StorageOptions};
+use celeris_storage::memory_log::{MemoryLog, cursor_at, position_of};
+use celeris_storage::{Applied, ClusterIdentity, Storage, StorageError, StorageOptions};
 use parking_lot::Mutex;
 
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -227,6 +227,9 @@ impl Cluster {
             from.manager.follow();
         }
         from.storage.replica().unwrap().end_term(log);
+        if let LogId::Shard(shard) = log {
+            from.predictor.forget_shard(shard);
+        }
         self.take_over(log, to);
     }
 
@@ -248,7 +251,7 @@ impl Cluster {
         let is_done = |node: &Arc<Node>| {
             let replica = node.storage.replica().unwrap();
             self.logs.iter().all(|(log, shared)| {
-                let cursor = celeris_storage::memory_log::position_of(replica.cursor(*log).unwrap());
+                let cursor = position_of(replica.cursor(*log).unwrap());
                 shared.owner() == node.number || cursor == shared.end()
             })
         };
@@ -290,11 +293,22 @@ impl Node {
             return;
         }
         let replica = self.storage.replica().unwrap();
-        // A former owner that has not ended its term yet follows afterwards.
-        let _diverged = shared.follow(replica, log, up_to, |applied| match applied {
-            Applied::Records(records) => self.manager.observed(&records),
-            Applied::Catalog { documents, items } => self.manager.applied(&documents, &items),
-        });
+        let from = position_of(replica.cursor(log).unwrap());
+        for (at, entries) in shared.entries().iter().enumerate().take(up_to).skip(from) {
+            self.predictor.applying(&replica.erased_by(log, entries).unwrap()).unwrap();
+            match replica.apply(log, entries, &cursor_at(at + 1)) {
+                Ok(Applied::Group(group)) => {
+                    self.predictor.applied(&group).unwrap();
+                    self.manager.observed(&group.records);
+                }
+                Ok(Applied::Catalog { documents, items }) => self.manager.applied(&documents, &items),
+                // A former owner that has not ended its term yet follows afterwards.
+                Err(error) => {
+                    assert!(matches!(error, StorageError::Diverged { .. }), "{error}");
+                    return;
+                }
+            }
+        }
     }
 
     pub fn active(&self, model: &str) -> Option<VersionId> {

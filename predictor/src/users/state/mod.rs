@@ -1,6 +1,6 @@
 //! One user's history and states.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -118,11 +118,14 @@ pub(crate) struct Sources<'a> {
     pub(crate) key: &'a UserKey,
     /// The latest write of features frozen for states built from these sources.
     frozen: RefCell<Ticket>,
+    /// Whether a state that was built from them has learnt from features that are not frozen, since
+    /// another node owns the user.
+    provisional: Cell<bool>,
 }
 
 impl<'a> Sources<'a> {
     pub(crate) fn new(storage: &'a Storage, features: &'a FeatureStore, key: &'a UserKey) -> Self {
-        Self { storage, features, key, frozen: RefCell::new(Ticket::DURABLE) }
+        Self { storage, features, key, frozen: RefCell::new(Ticket::DURABLE), provisional: Cell::new(false) }
     }
 
     /// The features that the user's states learn from.
@@ -130,8 +133,10 @@ impl<'a> Sources<'a> {
         self.features.scope_of(&self.key.stream, &self.key.user)
     }
 
-    /// Replies from a state built from these sources must wait for this write.
-    fn wait_for(&self, ticket: &Ticket) {
+    /// Replies from a state built from these sources must wait for the write that froze these features.
+    /// Without one, the state is not kept.
+    fn wait_for(&self, frozen: Option<&Ticket>) {
+        let Some(ticket) = frozen else { return self.provisional.set(true) };
         if !ticket.is_durable() {
             self.frozen.replace_with(|frozen| frozen.clone().latest(ticket.clone()));
         }
@@ -151,6 +156,9 @@ impl<'a> Sources<'a> {
     /// Stores the sums of a state, which end with the observation of this epoch, for the next
     /// build.
     fn keep_snapshot(&self, version: &ServingVersion, sums: GramSums, epoch: UserEpoch, amended: UserEpoch) {
+        if self.provisional.get() {
+            return;
+        }
         let snapshot = Snapshot { version: version.id, rule: version.rule, epoch, amended, sums };
         let kept =
             self.storage.histories().keep_snapshot(&self.key.stream, version.model_id, &self.key.user, &snapshot);
@@ -333,7 +341,10 @@ impl UserState {
         Some(self.states.swap_remove(index))
     }
 
-    fn keep(&mut self, version: &ServingVersion, state: Arc<UserModel>) {
+    fn keep(&mut self, version: &ServingVersion, state: Arc<UserModel>, sources: &Sources<'_>) {
+        if sources.provisional.get() {
+            return;
+        }
         let others = self.states.iter().filter(|held| held.model == version.model_id);
         if others.count() >= STATES_A_MODEL {
             // The state that lags furthest is the one in least use.
@@ -428,7 +439,7 @@ impl UserState {
             Some(lagging) => self.caught_up(lagging.state, observations, version, sources)?,
             None => self.built(version, sources)?,
         };
-        self.keep(version, model.clone());
+        self.keep(version, model.clone(), sources);
         self.wait_for_frozen(sources);
         Ok(model)
     }
@@ -564,7 +575,7 @@ impl UserState {
         {
             sources.keep_snapshot(version, sums.clone(), self.epoch, self.amended);
         }
-        self.keep(version, model);
+        self.keep(version, model, sources);
         Ok(())
     }
 }

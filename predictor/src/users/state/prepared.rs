@@ -66,7 +66,7 @@ impl UserState {
     ) {
         let only_added = self.amended == excerpt.amended && self.observations() >= excerpt.events.len() as u64;
         if only_added && !self.states.iter().any(|held| held.is_of(version)) {
-            self.keep(version, state);
+            self.keep(version, state, sources);
             self.wait_for_frozen(sources);
         }
     }
@@ -105,7 +105,7 @@ impl UserState {
         let score = example.offset + before.response(example.features);
         drop(history);
         let after = self.caught_up(before, index + 1, version, sources)?;
-        self.keep(version, after);
+        self.keep(version, after, sources);
         self.wait_for_frozen(sources);
         Ok(Some(version.learning.loss().expected_label(score)))
     }

@@ -26,7 +26,7 @@ impl<'a> ResolvedEvents<'a> {
     }
 
     /// Resolves the events for a state that is about to learn from them under `version`, and
-    /// freezes all their features.
+    /// freezes all their features, if this node owns the user.
     pub(super) fn frozen(
         stretch: Stretch<'a>,
         version: &'a ServingVersion,
@@ -35,7 +35,7 @@ impl<'a> ResolvedEvents<'a> {
         let scope = sources.scope();
         Self::by(stretch, version, |event| {
             let resolved = sources.features.resolve_frozen(version, scope, &event.item)?;
-            resolved.frozen().into_iter().for_each(|ticket| sources.wait_for(ticket));
+            sources.wait_for(resolved.frozen());
             Ok(resolved)
         })
     }
