@@ -323,8 +323,11 @@ impl From<ManagerError> for ApiError {
         match error {
             ManagerError::UnknownModel { .. }
             | ManagerError::UnknownVersion { .. }
-            | ManagerError::UnknownJob { .. } => Self::not_found(error),
-            ManagerError::Comparing | ManagerError::EvaluatingPolicy => Self::unavailable(error),
+            | ManagerError::UnknownJob { .. }
+            | ManagerError::NoVersionFile { .. } => Self::not_found(error),
+            ManagerError::Comparing | ManagerError::EvaluatingPolicy | ManagerError::NotFetched { .. } => {
+                Self::unavailable(error)
+            }
             ManagerError::ModelExists { .. }
             | ManagerError::JobRunning { .. }
             | ManagerError::IsSelection { .. }

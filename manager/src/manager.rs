@@ -10,6 +10,7 @@ use celeris_predictor::{LossEvent, Predictor};
 use celeris_storage::{AppliedRecord, ChangedItem, RegistryBatch, RegistryKey, Storage, StorageError, faults};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::cluster::Peers;
 use crate::decisions::DecisionMaintenance;
@@ -236,7 +237,8 @@ impl Manager {
     }
 
     /// Takes in records of users of another node, which the store has applied: their losses, so that
-    /// the quality monitors of every node are those of the whole cluster; and erasures.
+    /// the quality monitors of every node are those of the whole cluster, and erasures. Those of this
+    /// node's users come from [`Ingest`](celeris_predictor::Ingest), so none counts twice.
     pub fn observed(&self, records: &[AppliedRecord]) {
         let now = Timestamp::from(SystemTime::now());
         let mut events = Vec::new();
@@ -311,6 +313,7 @@ impl Manager {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut events = Vec::with_capacity(LOSSES_AT_ONCE);
+        let mut deciding: Option<JoinHandle<()>> = None;
         loop {
             tokio::select! {
                 taken = losses.recv_many(&mut events, LOSSES_AT_ONCE) => {
@@ -325,9 +328,14 @@ impl Manager {
                     }
                 }
                 _ = looks.tick() => {
-                    if self.leadership.is_leading() {
-                        self.keep_baselines();
-                        self.triggers.check_triggers();
+                    let is_deciding = deciding.as_ref().is_some_and(|deciding| !deciding.is_finished());
+                    if self.leadership.is_leading() && !is_deciding {
+                        let manager = Arc::clone(&self);
+                        // In a cluster a write may wait for other nodes, and losses must not wait for it.
+                        deciding = Some(tokio::task::spawn_blocking(move || {
+                            manager.keep_baselines();
+                            manager.triggers.check_triggers();
+                        }));
                     }
                     let selections = self.predictor.selections();
                     if let Err(error) = selections.follow_log().and_then(|()| selections.store_if_due()) {

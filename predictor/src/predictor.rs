@@ -283,7 +283,12 @@ impl Predictor {
         }
         let noted = group.records.iter().filter(|applied| applied.notes_item);
         let items = noted.filter_map(|applied| Some((&applied.stream, applied.record.item.as_ref()?)));
-        self.catalog.take_in_observed(items)
+        for (stream, item) in items {
+            if let Some(catalog) = self.catalog.loaded(stream) {
+                self.catalog.list_observed(&catalog, item)?;
+            }
+        }
+        Ok(())
     }
 
     /// Drops what is in memory of the users of a shard that this node has lost, including events that

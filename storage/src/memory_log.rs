@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::error::StorageError;
 use crate::log::{Journal, JournalError};
-use crate::replica::{Applied, Replica};
+use crate::replica::Replica;
 
 /// A replicated log: what was appended, in order, and the node that may append. Clones share it.
 #[derive(Clone, Default)]
@@ -67,22 +67,14 @@ impl MemoryLog {
         replica.begin_term(log, Box::new(Owned { log: self.clone(), owner }))
     }
 
-    /// Applies to a store what it lacks of the first `up_to` entries, and passes each result to
-    /// `applied`.
+    /// Applies to a store what it lacks.
     ///
     /// # Errors
     /// As [`Replica::apply`].
-    pub fn follow(
-        &self,
-        replica: Replica<'_>,
-        log: LogId,
-        up_to: usize,
-        mut applied: impl FnMut(Applied),
-    ) -> Result<(), StorageError> {
+    pub fn follow(&self, replica: Replica<'_>, log: LogId) -> Result<(), StorageError> {
         let from = position_of(replica.cursor(log)?);
-        let entries = self.entries();
-        for (at, entries) in entries.iter().enumerate().take(up_to).skip(from) {
-            applied(replica.apply(log, entries, &cursor_at(at + 1))?);
+        for (at, entries) in self.entries().iter().enumerate().skip(from) {
+            replica.apply(log, entries, &cursor_at(at + 1))?;
         }
         Ok(())
     }

@@ -190,7 +190,7 @@ mod tests {
         /// Applies what node `follower` lacks of a log.
         fn follow(&self, follower: usize, log: LogId) {
             let replica = self.nodes[follower].replica().unwrap();
-            self.shared(log).follow(replica, log, usize::MAX, drop).unwrap();
+            self.shared(log).follow(replica, log).unwrap();
         }
 
         fn begin(&self, owner: usize, log: LogId) {
@@ -419,7 +419,7 @@ mod tests {
             step(&cluster.nodes[0], &mut rng, &user).await;
             for (log, shared) in &cluster.logs {
                 let replica = follower.replica().unwrap();
-                shared.follow(replica, *log, usize::MAX, drop).unwrap();
+                shared.follow(replica, *log).unwrap();
             }
             if round % 20 == 0 {
                 let synced = follower.replica().unwrap().sync().unwrap();

@@ -36,7 +36,7 @@ pub struct Downloader {
 impl Downloader {
     /// Must be called within a runtime, which reads from the network.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn start() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         Self { client: Client::builder(TokioExecutor::new()).build(connector), runtime: Handle::current() }

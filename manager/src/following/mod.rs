@@ -107,7 +107,8 @@ impl Following {
             tracing::warn!(%error, "documents of the registry cannot be read; retrying");
             self.state.lock().is_stale = true;
             self.wake();
-        } else if documents.iter().any(|key| RECONCILED.contains(&key.parts()[0].as_str())) {
+        } else if documents.iter().filter_map(|key| key.parts().first()).any(|kind| RECONCILED.contains(&kind.as_str()))
+        {
             self.wake();
         }
     }

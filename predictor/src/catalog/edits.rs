@@ -128,7 +128,7 @@ impl ItemCatalog {
         // Attributes belong to the stream, features to the model.
         let served = self.models.on_stream_of(model)?;
         let (on_stream, nothing) = (self.models.all_on(&served.stream), Map::new());
-        let (edited, rows) = self.features.change(edits.iter().map(|(item, _)| item), |changing| {
+        let changed = self.features.change(edits.iter().map(|(item, _)| item), |changing| {
             let mut plan = Plan {
                 models: &self.models,
                 model,
@@ -145,7 +145,12 @@ impl ItemCatalog {
                 self.storage.items().write(&served.stream, plan.writes)?;
             }
             Ok::<_, PredictorError>((edited, served.catalog.take_in(&plan.news)))
-        })?;
+        });
+        if changed.is_err() && self.storage.replica().is_some() {
+            // Of several commits the first may be applied.
+            self.take_in_partly(&served.catalog, edits.iter().map(|(item, _)| item))?;
+        }
+        let (edited, rows) = changed?;
         self.refresh(&served.stream, &rows)?;
         Ok(edited)
     }

@@ -96,6 +96,11 @@ impl ItemCatalog {
         versions.iter().filter_map(Weak::upgrade).filter(of_stream).collect()
     }
 
+    /// The catalog of a stream, if it is in memory.
+    pub(crate) fn loaded(&self, stream: &StreamName) -> Option<Arc<StreamCatalog>> {
+        self.streams.lock().get(stream).and_then(Weak::upgrade)
+    }
+
     /// The catalog of a stream, loaded from the store if it is not in memory.
     fn stream(&self, stream: &StreamName) -> Result<Arc<StreamCatalog>, PredictorError> {
         let mut streams = self.streams.lock();

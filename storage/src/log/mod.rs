@@ -194,7 +194,7 @@ impl Log {
     /// lose it at any time.
     #[must_use]
     pub fn owns(&self, shard: Shard) -> bool {
-        self.shard(shard).is_in_term()
+        self.shard(shard).in_term(|_| Ok(())).is_ok()
     }
 
     fn shard(&self, shard: Shard) -> &ShardLog {

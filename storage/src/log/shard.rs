@@ -32,11 +32,6 @@ pub(super) struct Term {
 }
 
 impl ShardLog {
-    /// Whether there is a term.
-    pub(super) fn is_in_term(&self) -> bool {
-        self.term.load().is_some()
-    }
-
     /// Runs `work` on the current term.
     ///
     /// # Errors

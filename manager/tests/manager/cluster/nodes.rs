@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use celeris_manager::{Manager, ManagerOptions, Peers, Readiness, RemoteFile, TrainingOptions, VersionSource};
 use celeris_model::{ItemId, LogId, ModelName, NodeName, Observation, Shards, UserId, VersionId};
 use celeris_predictor::{Observed, PredictRequest, Predictor, PredictorOptions};
-use celeris_storage::memory_log::MemoryLog;
-use celeris_storage::{Applied, ClusterIdentity, Storage, StorageOptions};
+use celeris_storage::memory_log::{MemoryLog, cursor_at, position_of};
+use celeris_storage::{Applied, ClusterIdentity, Storage, StorageError, StorageOptions};
 use parking_lot::Mutex;
 
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -101,9 +101,38 @@ pub struct Cluster {
     pub nodes: Vec<Arc<Node>>,
     pub network: Arc<Network>,
     logs: Logs,
+    setup: Setup,
+    followers: Vec<Option<Follower>>,
+    dirs: Vec<tempfile::TempDir>,
+}
+
+/// The thread by which a node applies what others append, until this is dropped.
+struct Follower {
     stopping: Arc<AtomicBool>,
-    followers: Vec<JoinHandle<()>>,
-    _dirs: Vec<tempfile::TempDir>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    fn start(node: &Arc<Node>, logs: &Logs) -> Self {
+        let stopping = Arc::<AtomicBool>::default();
+        let (node, logs, is_stopping) = (Arc::clone(node), Arc::clone(logs), Arc::clone(&stopping));
+        let thread = std::thread::spawn(move || {
+            while !is_stopping.load(Ordering::Acquire) {
+                node.follow_all(&logs);
+                std::thread::yield_now();
+            }
+        });
+        Self { stopping, thread: Some(thread) }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
 }
 
 /// Settings of a cluster.
@@ -151,10 +180,10 @@ fn write_script(path: &Path, commands: &str) {
 
 impl Cluster {
     /// Starts the nodes; the first owns all logs and leads.
-    pub fn start(setup: &Setup) -> Self {
+    pub fn start(setup: Setup) -> Self {
         let network = Arc::<Network>::default();
         let dirs: Vec<tempfile::TempDir> = (0..setup.nodes).map(|_| tempfile::tempdir().unwrap()).collect();
-        let opened = |(number, dir): (usize, &tempfile::TempDir)| Arc::new(open(dir.path(), number, setup, &network));
+        let opened = |(number, dir): (usize, &tempfile::TempDir)| Arc::new(open(dir.path(), number, &setup, &network));
         let nodes: Vec<Arc<Node>> = dirs.iter().enumerate().map(opened).collect();
         *network.managers.lock() = nodes.iter().map(|node| Arc::downgrade(&node.manager)).collect();
         let replica = nodes[0].storage.replica().unwrap();
@@ -163,18 +192,28 @@ impl Cluster {
             shared.begin((0, replica), *log).unwrap();
         }
         nodes[0].manager.lead().unwrap();
-        let stopping = Arc::<AtomicBool>::default();
-        let follow = |node: &Arc<Node>| {
-            let (node, logs, stopping) = (Arc::clone(node), Arc::clone(&logs), Arc::clone(&stopping));
-            std::thread::spawn(move || {
-                while !stopping.load(Ordering::Acquire) {
-                    node.follow_all(&logs);
-                    std::thread::yield_now();
-                }
-            })
-        };
-        let followers = nodes.iter().map(follow).collect();
-        Self { followers, nodes, network, logs, stopping, _dirs: dirs }
+        let followers = nodes.iter().map(|node| Some(Follower::start(node, &logs))).collect();
+        Self { followers, nodes, network, logs, setup, dirs }
+    }
+
+    /// Stops a node, which owns no log, and starts it again after `meanwhile`.
+    pub async fn restart(&mut self, number: usize, meanwhile: impl FnOnce(&Self)) {
+        self.followers[number] = None;
+        // Any other node takes its place, so that nothing holds it.
+        let other = Arc::clone(&self.nodes[0]);
+        let stopped = std::mem::replace(&mut self.nodes[number], other);
+        self.network.managers.lock()[number] = Weak::new();
+        let stopped = Arc::into_inner(stopped).expect("a test holds the node that it stops");
+        stopped.listener.abort();
+        let _aborted = stopped.listener.await;
+        drop((stopped.manager, stopped.predictor));
+        stopped.storage.close().unwrap();
+        drop(stopped.storage);
+        meanwhile(self);
+        let node = Arc::new(open(self.dirs[number].path(), number, &self.setup, &self.network));
+        self.network.managers.lock()[number] = Arc::downgrade(&node.manager);
+        self.followers[number] = Some(Follower::start(&node, &self.logs));
+        self.nodes[number] = node;
     }
 
     fn shared(&self, log: LogId) -> &MemoryLog {
@@ -188,6 +227,9 @@ impl Cluster {
             from.manager.follow();
         }
         from.storage.replica().unwrap().end_term(log);
+        if let LogId::Shard(shard) = log {
+            from.predictor.forget_shard(shard);
+        }
         self.take_over(log, to);
     }
 
@@ -209,7 +251,7 @@ impl Cluster {
         let is_done = |node: &Arc<Node>| {
             let replica = node.storage.replica().unwrap();
             self.logs.iter().all(|(log, shared)| {
-                let cursor = celeris_storage::memory_log::position_of(replica.cursor(*log).unwrap());
+                let cursor = position_of(replica.cursor(*log).unwrap());
                 shared.owner() == node.number || cursor == shared.end()
             })
         };
@@ -230,8 +272,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Release);
-        self.followers.drain(..).for_each(|follower| follower.join().unwrap());
+        self.followers.clear();
         self.nodes.iter().for_each(|node| node.listener.abort());
     }
 }
@@ -252,14 +293,22 @@ impl Node {
             return;
         }
         let replica = self.storage.replica().unwrap();
-        // A former owner that has not ended its term yet follows afterwards.
-        let _diverged = shared.follow(replica, log, up_to, |applied| match applied {
-            Applied::Group(group) => {
-                self.predictor.applied(&group).unwrap();
-                self.manager.observed(&group.records);
+        let from = position_of(replica.cursor(log).unwrap());
+        for (at, entries) in shared.entries().iter().enumerate().take(up_to).skip(from) {
+            self.predictor.applying(&replica.erased_by(log, entries).unwrap()).unwrap();
+            match replica.apply(log, entries, &cursor_at(at + 1)) {
+                Ok(Applied::Group(group)) => {
+                    self.predictor.applied(&group).unwrap();
+                    self.manager.observed(&group.records);
+                }
+                Ok(Applied::Catalog { documents, items }) => self.manager.applied(&documents, &items),
+                // A former owner that has not ended its term yet follows afterwards.
+                Err(error) => {
+                    assert!(matches!(error, StorageError::Diverged { .. }), "{error}");
+                    return;
+                }
             }
-            Applied::Catalog { documents, items } => self.manager.applied(&documents, &items),
-        });
+        }
     }
 
     pub fn active(&self, model: &str) -> Option<VersionId> {
