@@ -5,7 +5,7 @@
 //! the release binary as a process instead. This crate does not access the internals of a node:
 //! behavior that is not visible from outside is tested in its own crate.
 //!
-//! This crate starts no cluster and measures no performance. Its functions panic if a test cannot
+//! [`Divided`] are nodes that divide users among them as in a cluster. This crate measures no performance. Its functions panic if a test cannot
 //! continue.
 //!
 //! Where to look: [`Node`] runs in the process of the test, [`NodeProcess`] in its own, [`binary`]
@@ -17,6 +17,7 @@
 pub mod binary;
 mod client;
 pub mod data_dir;
+mod divided;
 pub mod fixtures;
 mod node;
 mod node_process;
@@ -26,6 +27,7 @@ pub mod trainer;
 mod wait;
 
 pub use client::{Client, Lines, ModelClient, Reply};
+pub use divided::{Ages, Divided};
 pub use node::Node;
 pub use node_process::{Exit, NodeProcess, ProcessOptions};
 pub use raw::{Raw, RawReply};

@@ -28,6 +28,8 @@ pub use for_user::ForUser;
 use for_user::Noted;
 pub use lines::answer_lines;
 use observations::Located;
+#[cfg(test)]
+pub use table::operations;
 use table::{Repeat, Route, Rule};
 
 /// The log whose owner answers.

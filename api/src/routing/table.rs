@@ -49,7 +49,7 @@ pub struct Rule {
 /// An operation: method and path as in the description.
 type Operation = (Method, &'static str, Route, Repeat);
 
-const OPERATIONS: [Operation; 43] = {
+static OPERATIONS: [Operation; 44] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
         Any, Coordinator, CoordinatorIfReached, Decision, Lines, Observation, UserInBody, UserInPath, UserInQuery,
@@ -97,6 +97,7 @@ const OPERATIONS: [Operation; 43] = {
         (Method::POST, "/v1/models/{model}/evaluate-policy", Any, Safe),
         (Method::GET, "/v1/cluster", Any, Safe),
         (Method::GET, "/healthz", Any, Safe),
+        (Method::GET, "/readyz", Any, Safe),
         (Method::GET, "/metrics", Any, Safe),
     ]
 };
@@ -115,6 +116,8 @@ pub fn rule(method: &Method, path: &str) -> Option<Rule> {
     found.map(|(_, _, route, repeat)| Rule { route: *route, repeat: *repeat })
 }
 
-/// The number of entries, which a test compares with the description.
+/// Method and path of each entry.
 #[cfg(test)]
-pub const COUNT: usize = OPERATIONS.len();
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OPERATIONS.iter().map(|(method, path, ..)| (method.as_str(), *path))
+}
