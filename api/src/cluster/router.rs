@@ -90,6 +90,23 @@ impl Watching {
         Self { deadline: None, ..self.clone() }
     }
 
+    /// Completes once requests for a log are no longer to be sent to `peer`.
+    pub async fn left(mut self, peer: &Peer, log: impl Fn(&ClusterView) -> Option<LogId>) {
+        loop {
+            let is_there = {
+                let view = self.view();
+                matches!(Place::of(&view, log(&view)), Place::Remote(now) if now == *peer)
+            };
+            if !is_there {
+                return;
+            }
+            if self.views.changed().await.is_err() {
+                // The cluster was left: nothing changes any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Waits for a view that was not seen, or for [`RETRY_PAUSE`].
     ///
     /// # Errors

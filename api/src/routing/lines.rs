@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::response::Response;
 use celeris_model::{ClusterView, ModelName, NodeName, Observation, Partition};
 use celeris_storage::AckMode;
@@ -49,7 +50,7 @@ struct Dealt {
 /// Where a line was sent.
 enum At {
     Here,
-    Node(Upstream),
+    Node(Peer, Upstream),
     /// Nowhere, as no node takes it at the moment.
     Nowhere,
 }
@@ -92,6 +93,9 @@ pub async fn answer_lines(node: Node, model: ModelName, request: Request) -> Res
             let replies = answering.answer(batches.recv().await?).await;
             Some((replies, (answering, batches, permit)))
         });
+    if hop.is_some() {
+        return Ok(line_replies::streamed(StatusCode::OK, Box::pin(replies), form));
+    }
     Ok(line_replies::respond(replies, form).await)
 }
 
@@ -183,7 +187,7 @@ impl Dealer {
             }
             for index in indices {
                 if let Ok(line) = &mut dealt[index].outcome {
-                    line.at = At::Node(upstream.clone());
+                    line.at = At::Node(peer.clone(), upstream.clone());
                 }
             }
         }
