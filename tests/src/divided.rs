@@ -181,6 +181,11 @@ impl Divided {
         }
     }
 
+    /// Gives a node another URL, from the next placement on.
+    pub fn move_to(&mut self, node: usize, url: String) {
+        self.placement.nodes.insert(name(node), url);
+    }
+
     /// Ends a node without a word to the others, as a crash does.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node] = None;

@@ -291,7 +291,7 @@ mod tests {
 
     fn cluster(view: ClusterView) -> (watch::Sender<ClusterView>, Cluster) {
         let (sender, views) = watch::channel(view);
-        (sender, Cluster::new(Membership { views, freshness: Arc::new(Unmeasured) }))
+        (sender, Cluster::new(Membership { views, freshness: Arc::new(Unmeasured) }, 1))
     }
 
     /// A node that answers everything with `b`; returns its URL.

@@ -97,7 +97,8 @@ impl<T: DeserializeOwned + Named + Send + Sync> FromRequest<Node> for ForUser<T>
         if let Some(noted) = parts.extensions.get::<Noted>() {
             noted.note(partition, body.is_repeatable());
         }
-        match answers(cluster, partition, (body.reads(), staleness)).await.map_err(IntoResponse::into_response)? {
+        let answers = Box::pin(answers(cluster, partition, (body.reads(), staleness))).await;
+        match answers.map_err(IntoResponse::into_response)? {
             Answers::Here { stale_ms } => Ok(Self { body, stale_ms }),
             Answers::Owner => {
                 let request = Box::new(Kept { parts, body: text });

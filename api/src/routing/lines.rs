@@ -79,7 +79,8 @@ pub async fn answer_lines(node: Node, model: ModelName, request: Request) -> Res
         let gone = format!("model {} was deleted and created again since the stream began", model.name());
         return Err(ApiError::not_found(gone));
     }
-    let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;
+    let permits = if hop.is_some() { cluster.streams() } else { &node.stream_permits };
+    let (permit, form) = ndjson::admit(permits, request.headers())?;
     let reading = Reading::new(&node.limits, BATCH_LINES, parsed);
     let lines = ndjson::read((request.into_body(), form), reading, PARSED_BATCHES).await?;
     let (begun, batches) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));

@@ -18,8 +18,8 @@ pub enum Route {
     UserInBody,
     /// The owner of the user in the path.
     UserInPath,
-    /// The owner of the parameter `user`; any node without it.
-    UserInQuery,
+    /// The owner of the parameter `user`; without it all nodes, each of which has a part of the list.
+    Decisions,
     /// The owner of the user of a decision, by its id.
     Decision,
     /// The owner of the user of an observation: of the parameter `user`, or looked up by the id.
@@ -52,7 +52,7 @@ type Operation = (Method, &'static str, Route, Repeat);
 static OPERATIONS: [Operation; 44] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
-        Any, Coordinator, CoordinatorIfReached, Decision, Lines, Observation, UserInBody, UserInPath, UserInQuery,
+        Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Lines, Observation, UserInBody, UserInPath,
     };
     [
         (Method::POST, "/v1/models/{model}/predict", UserInBody, Safe),
@@ -66,7 +66,7 @@ static OPERATIONS: [Operation; 44] = {
         (Method::GET, "/v1/models/{model}/users/{user}", UserInPath, Safe),
         (Method::DELETE, "/v1/models/{model}/users/{user}", UserInPath, Safe),
         (Method::GET, "/v1/models/{model}/users/{user}/why/{item}", UserInPath, Safe),
-        (Method::GET, "/v1/models/{model}/decisions", UserInQuery, Safe),
+        (Method::GET, "/v1/models/{model}/decisions", Decisions, Safe),
         (Method::GET, "/v1/models/{model}/decisions/{decision_id}", Decision, Safe),
         (Method::GET, "/v1/models/{model}/items", Any, Safe),
         (Method::POST, "/v1/models/{model}/items", Coordinator, Safe),

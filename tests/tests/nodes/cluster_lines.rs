@@ -2,7 +2,7 @@
 //! the replies come in the order of the lines.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use celeris_tests::fixtures::config_file;
@@ -206,6 +206,29 @@ fn a_node_that_dies_costs_its_own_lines_only() {
     assert_eq!([stream.reply(), stream.reply()].map(|reply| reply["user_epoch"].clone()), [json!(1), json!(3)]);
     stream.end();
     assert_eq!(stream.reply()["summary"], json!({"taken": 5, "duplicates": 0, "rejected": 1}));
+}
+
+#[test]
+fn lines_of_a_stuck_node_are_given_up_once_another_owns_them() {
+    let mut cluster = Divided::among(3, None);
+    let (far, near) = (cluster.user_of(1), cluster.user_of(0));
+    // It accepts connections, as a stopped process does, and answers nothing.
+    let stuck = TcpListener::bind("127.0.0.1:0").unwrap();
+    cluster.move_to(1, format!("http://{}", stuck.local_addr().unwrap()));
+    cluster.place(&[0, 1, 2, 0, 1, 2], 0);
+    let mut stream = Open::to(cluster.client(0).address());
+    let without_id = json!({"user": far, "item": "item-1", "label": 3.0});
+    stream.send(&body([line(&near, 1), line(&far, 2), without_id]));
+    assert_eq!(stream.reply()["user_epoch"], 1);
+    cluster.place(&[0, 2, 2, 0, 2, 2], 0);
+    let [with_id, without_id] = [stream.reply(), stream.reply()].map(|lost| lost["error"].clone());
+    for lost in [&with_id, &without_id] {
+        assert_eq!(lost["type"], "urn:celeris:problem:unknown-fate", "{lost}");
+    }
+    assert!(with_id["detail"].as_str().unwrap().contains("safe because it has"), "{with_id}");
+    assert!(without_id["detail"].as_str().unwrap().contains("give observations an observation_id"), "{without_id}");
+    stream.send(&body([line(&far, 2)]));
+    assert_eq!(stream.reply()["user_epoch"], 1, "the new owner takes it");
 }
 
 #[test]

@@ -174,6 +174,18 @@ fn decisions_are_found_by_their_ids() {
         let reward = json!({"user": user, "item": "item-1", "label": 5.0, "decision_id": id});
         assert_eq!(films.observe(&reward)["joined"], "slot");
     }
+    // Of all nodes, in pages: the latest first.
+    let films = cluster.client(1).model("films");
+    let mut ids = Vec::new();
+    let mut before = String::new();
+    loop {
+        let page = films.get(&format!("decisions?limit=2{before}")).expect(200);
+        ids.extend(page["decisions"].as_array().unwrap().iter().map(|decision| decision["decision_id"].clone()));
+        let Some(next) = page["next"].as_str() else { break };
+        before = format!("&before={next}");
+    }
+    assert_eq!(ids.len(), 6);
+    assert!(ids.is_sorted_by(|a, b| a.as_str() > b.as_str()), "{ids:?}");
 }
 
 #[test]
