@@ -38,6 +38,9 @@ pub struct Problem {
 /// The kind of [`ApiError::not_owner`].
 const NOT_OWNER: &str = "not-owner";
 
+/// The kind of [`ApiError::unknown_fate`].
+const UNKNOWN_FATE: &str = "unknown-fate";
+
 impl Problem {
     /// Whether the request was not carried out because another node of the cluster owns the user.
     #[must_use]
@@ -171,7 +174,7 @@ impl ApiError {
     /// 503: another node of the cluster has to answer, and whether it carried the request out is not
     /// known.
     pub fn unknown_fate(detail: impl ToString) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unknown-fate", "What became of the request is not known", detail)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, UNKNOWN_FATE, "What became of the request is not known", detail)
     }
 
     /// 503: the resource exists, but the node cannot read it.
@@ -245,7 +248,8 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let body = serde_json::to_vec(&self.problem()).expect("a problem is plain text and a number");
         let mut response = (self.status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
-        if self.is_unavailable() {
+        // A client that repeats a request on `Retry-After` must not have it carried out twice.
+        if self.is_unavailable() && self.slug != UNKNOWN_FATE {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
         if self.is_not_owner() {

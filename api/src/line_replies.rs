@@ -158,7 +158,19 @@ where
             Err(_elapsed) => break StatusCode::OK,
         }
     };
-    let batches = stream::iter([Ok(held)]).chain(stream::iter(broken)).chain(batches);
+    streamed(status, stream::iter([Ok(held)]).chain(stream::iter(broken)).chain(batches), form)
+}
+
+/// The response with this status, which does not wait for the first line that is taken: for another
+/// node, which passes the replies on.
+pub fn streamed<E>(
+    status: StatusCode,
+    batches: impl Stream<Item = Result<Replies, E>> + Send + Unpin + 'static,
+    form: MediaType,
+) -> Response
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static,
+{
     let (name, body) = match form {
         MediaType::NdJson => ("application/x-ndjson", Body::from_stream(as_lines(batches))),
         MediaType::Json => ("application/json", Body::from_stream(as_array(batches))),

@@ -146,7 +146,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         predictor,
         manager,
         sealer,
-        cluster: cluster.map(Cluster::new),
+        cluster: cluster.map(|cluster| Cluster::new(cluster, config.limits.streams)),
         compute,
         ingest_pool,
         limits: config.limits.clone(),

@@ -15,6 +15,9 @@ use metrics_util::registry::{AtomicStorage, Registry};
 
 use crate::metric_help;
 
+/// Histograms of latencies of requests.
+const LATENCIES: [&str; 2] = ["celeris_http_request_seconds", "celeris_forward_seconds"];
+
 /// Bucket bounds of the request duration histogram, in seconds: from a cached score to a request
 /// timeout.
 const REQUEST_SECONDS: [f64; 14] =
@@ -51,9 +54,11 @@ pub struct Series {
 impl Default for Series {
     /// Series to which nothing is recorded unless they are installed.
     fn default() -> Self {
-        let matcher = Matcher::Full("celeris_http_request_seconds".to_owned());
-        let builder = PrometheusBuilder::new().set_buckets_for_metric(matcher, &REQUEST_SECONDS);
-        let process = builder.expect("there are bucket bounds").build_recorder();
+        let builder = LATENCIES.into_iter().fold(PrometheusBuilder::new(), |builder, name| {
+            let builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), &REQUEST_SECONDS);
+            builder.expect("there are bucket bounds")
+        });
+        let process = builder.build_recorder();
         Self { rendered: process.handle(), process, owned: Registry::new(AtomicStorage) }
     }
 }

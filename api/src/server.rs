@@ -23,15 +23,14 @@ use crate::middleware::origins::Origins;
 use crate::routes;
 use crate::state::Node;
 
-/// All routes of a node with their layers. Health checks are exempt from the checks of host and
-/// origin and from the connection limit.
-fn router(node: Node, origins: Origins) -> Router {
-    // Predictions and streams of observations choose their threads themselves.
-    let direct = OpenApiRouter::new()
-        .merge(routes::predict::router())
-        .merge(routes::observe::streams())
-        .layer(from_fn_with_state((node.clone(), Threads::OfSockets), limits::bound));
-    let serving = OpenApiRouter::new()
+/// Predictions and streams of observations, which choose their threads themselves.
+fn direct() -> OpenApiRouter<Node> {
+    OpenApiRouter::new().merge(routes::predict::router()).merge(routes::observe::streams())
+}
+
+/// Routes that serve users.
+fn serving() -> OpenApiRouter<Node> {
+    OpenApiRouter::new()
         .merge(routes::topk::router())
         .merge(routes::recommend::router())
         .merge(routes::observe::router())
@@ -42,8 +41,11 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(routes::similar::router())
         .merge(routes::why::router())
         .merge(routes::decisions::router())
-        .layer(from_fn_with_state((node.clone(), Threads::Serving), limits::bound));
-    let operating = OpenApiRouter::new()
+}
+
+/// Routes of operators.
+fn operating() -> OpenApiRouter<Node> {
+    OpenApiRouter::new()
         .merge(routes::models::router())
         .merge(routes::selections::router())
         .merge(routes::versions::router())
@@ -53,7 +55,14 @@ fn router(node: Node, origins: Origins) -> Router {
         .merge(routes::evaluate_policy::router())
         .merge(routes::exploration::router())
         .merge(routes::cluster::router())
-        .layer(from_fn_with_state((node.clone(), Threads::Operating), limits::bound));
+}
+
+/// All routes of a node with their layers. Health checks are exempt from the checks of host and
+/// origin and from the connection limit.
+fn router(node: Node, origins: Origins) -> Router {
+    let direct = direct().layer(from_fn_with_state((node.clone(), Threads::OfSockets), limits::bound));
+    let serving = serving().layer(from_fn_with_state((node.clone(), Threads::Serving), limits::bound));
+    let operating = operating().layer(from_fn_with_state((node.clone(), Threads::Operating), limits::bound));
     let (api, mut description) = OpenApiRouter::with_openapi(description::empty())
         .merge(direct)
         .merge(serving)
@@ -119,4 +128,28 @@ pub async fn serve(
         () = deadline => tracing::warn!("requests were still under way at the end of the drain timeout"),
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::routing;
+
+    #[test]
+    fn every_operation_says_which_node_of_a_cluster_answers_it() {
+        let all = direct().merge(serving()).merge(operating());
+        let all = all.merge(routes::metrics::router()).merge(routes::health::router());
+        let described = serde_json::to_value(all.into_openapi()).unwrap();
+        let mut operations = BTreeSet::new();
+        for (path, methods) in described["paths"].as_object().unwrap() {
+            operations.extend(methods.as_object().unwrap().keys().map(|method| (method.to_uppercase(), path.clone())));
+        }
+        let entries: Vec<_> =
+            routing::operations().map(|(method, path)| (method.to_owned(), path.to_owned())).collect();
+        assert_eq!(entries.iter().cloned().collect::<BTreeSet<_>>(), operations);
+        assert_eq!(entries.len(), operations.len(), "an operation has one entry");
+    }
 }

@@ -61,6 +61,7 @@ async fn predict(Json(body): Json<PredictBody>) -> Json<PredictReply> {
         arm: None,
         arm_propensity: None,
         arms: None,
+        stale_ms: None,
     })
 }
 
@@ -90,6 +91,7 @@ async fn topk(Json(body): Json<TopkBody>) -> Json<TopkReply> {
         arm: None,
         arm_propensity: None,
         arms: None,
+        stale_ms: None,
     })
 }
 

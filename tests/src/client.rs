@@ -31,7 +31,8 @@ pub struct Lines {
 
 impl Client {
     pub(crate) fn new(url: String) -> Self {
-        let agent = Agent::config_builder().http_status_as_error(false).timeout_global(Some(DEADLINE)).build();
+        let agent =
+            Agent::config_builder().http_status_as_error(false).max_redirects(0).timeout_global(Some(DEADLINE)).build();
         Self { agent: agent.into(), url }
     }
 
@@ -62,6 +63,30 @@ impl Client {
     /// If no complete response arrives, for example because the node was killed.
     pub fn try_send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Result<Reply, ureq::Error> {
         let mut response = self.start(method, path, content_type, body)?;
+        let text = response.body_mut().with_config().limit(u64::MAX).read_to_string()?;
+        Ok(Reply { status: response.status().as_u16(), text, headers: response.headers().clone() })
+    }
+
+    /// Sends a JSON request with these headers and reads the complete response, which may be a
+    /// redirect.
+    ///
+    /// # Errors
+    /// As [`Client::try_send`].
+    pub fn try_with(
+        &self,
+        (method, path): (&str, &str),
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Result<Reply, ureq::Error> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut response = if body.is_null() {
+            self.agent.run(request.body(())?)?
+        } else {
+            self.agent.run(request.header("content-type", "application/json").body(body.to_string())?)?
+        };
         let text = response.body_mut().with_config().limit(u64::MAX).read_to_string()?;
         Ok(Reply { status: response.status().as_u16(), text, headers: response.headers().clone() })
     }

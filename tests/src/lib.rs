@@ -5,7 +5,8 @@
 //! the release binary as a process instead. This crate does not access the internals of a node:
 //! behavior that is not visible from outside is tested in its own crate.
 //!
-//! This crate measures no performance. Its functions panic if a test cannot
+//! [`Divided`] are nodes that divide users among them as in a cluster. This crate measures no performance. Its
+//! functions panic if a test cannot
 //! continue.
 //!
 //! Where to look: [`Node`] runs in the process of the test, [`NodeProcess`] in its own, [`binary`]
@@ -18,6 +19,7 @@ pub mod binary;
 mod client;
 mod cluster;
 pub mod data_dir;
+mod divided;
 pub mod fixtures;
 mod nats;
 mod node;
@@ -29,6 +31,7 @@ mod wait;
 
 pub use client::{Client, Lines, ModelClient, Reply};
 pub use cluster::Cluster;
+pub use divided::{Ages, Divided};
 pub use nats::{Nats, send_signal};
 pub use node::Node;
 pub use node_process::{Exit, NodeProcess, ProcessOptions};

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
+use celeris_api::cluster::Membership;
 use celeris_api::node::{self, NodeOptions};
 use celeris_api::series::Series;
 use celeris_api::{config, server};
@@ -81,6 +82,16 @@ impl Node {
         Self::with_variables(data_dir, None, None)
     }
 
+    /// A node in a cluster, with this socket and configuration file.
+    ///
+    /// # Panics
+    /// If it cannot be opened.
+    #[track_caller]
+    #[must_use]
+    pub fn member(data_dir: &Path, config: Option<&Path>, (listener, cluster): (TcpListener, Membership)) -> Self {
+        Self::open(data_dir, config, Some(binary::ON_REQUEST), (listener, Some(cluster)))
+    }
+
     #[track_caller]
     fn start(data_dir: &Path, config: Option<&Path>) -> Self {
         Self::with_variables(data_dir, config, Some(binary::ON_REQUEST))
@@ -88,6 +99,17 @@ impl Node {
 
     #[track_caller]
     fn with_variables(data_dir: &Path, config: Option<&Path>, variable: Option<(&str, &str)>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        Self::open(data_dir, config, variable, (listener, None))
+    }
+
+    #[track_caller]
+    fn open(
+        data_dir: &Path,
+        config: Option<&Path>,
+        variable: Option<(&str, &str)>,
+        (listener, cluster): (TcpListener, Option<Membership>),
+    ) -> Self {
         start_log();
         let variables = variable.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let config = config::load_from(config, variables, None).unwrap_or_else(|problem| panic!("{problem}"));
@@ -97,9 +119,8 @@ impl Node {
             data_dir: data_dir.to_owned(),
             binary: binary::path(),
             series: Arc::new(Series::default()),
-            cluster: None,
+            cluster,
         };
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("the socket is bound");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
         let entered = runtime.enter();

@@ -18,8 +18,8 @@ mod written_body;
 use std::sync::Arc;
 
 use axum::http::Uri;
-use celeris_model::ClusterView;
-use tokio::sync::watch;
+use celeris_model::{ClusterView, NodeName, PlacementRevision};
+use tokio::sync::{Semaphore, watch};
 
 use crate::hosts::without_port;
 
@@ -49,13 +49,18 @@ pub struct Cluster {
     views: watch::Receiver<ClusterView>,
     freshness: Arc<dyn Freshness>,
     forwarder: Arc<Forwarder>,
+    streams: Arc<Semaphore>,
 }
 
+/// The number of other nodes that may each have as many streams open to this one as clients may.
+const SENDERS: usize = 15;
+
 impl Cluster {
-    /// The cluster that the node is a member of.
+    /// The cluster that the node is a member of; clients may have `streams` open to each node.
     #[must_use]
-    pub fn new(Membership { views, freshness }: Membership) -> Self {
-        Self { views, freshness, forwarder: Arc::new(Forwarder::new()) }
+    pub fn new(Membership { views, freshness }: Membership, streams: usize) -> Self {
+        let streams = Arc::new(Semaphore::new(streams.saturating_mul(SENDERS).min(Semaphore::MAX_PERMITS)));
+        Self { views, freshness, forwarder: Arc::new(Forwarder::new()), streams }
     }
 
     /// The newest view.
@@ -69,10 +74,26 @@ impl Cluster {
         Watching::new(self.views.clone())
     }
 
+    /// The other nodes; this node, and the revision of its placement.
+    #[must_use]
+    pub fn peers(&self) -> (Vec<Peer>, NodeName, PlacementRevision) {
+        let view = self.view();
+        let others = view.placement.nodes.iter().filter(|(node, _)| **node != view.node);
+        let peers = others.map(|(node, url)| Peer { node: node.clone(), url: url.clone() }).collect();
+        (peers, view.node.clone(), view.placement.revision)
+    }
+
     /// The age of the copies of this node.
     #[must_use]
     pub fn freshness(&self) -> &dyn Freshness {
         &*self.freshness
+    }
+
+    /// One permit for each stream that another node may open, apart from those of clients: nodes whose
+    /// clients have all streams open would otherwise refuse each other.
+    #[must_use]
+    pub fn streams(&self) -> &Arc<Semaphore> {
+        &self.streams
     }
 
     /// The client of the other nodes.

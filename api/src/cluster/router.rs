@@ -90,6 +90,23 @@ impl Watching {
         Self { deadline: None, ..self.clone() }
     }
 
+    /// Completes once requests for a log are no longer to be sent to `peer`.
+    pub async fn left(mut self, peer: &Peer, log: impl Fn(&ClusterView) -> Option<LogId>) {
+        loop {
+            let is_there = {
+                let view = self.view();
+                matches!(Place::of(&view, log(&view)), Place::Remote(now) if now == *peer)
+            };
+            if !is_there {
+                return;
+            }
+            if self.views.changed().await.is_err() {
+                // The cluster was left: nothing changes any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Waits for a view that was not seen, or for [`RETRY_PAUSE`].
     ///
     /// # Errors
@@ -189,7 +206,7 @@ mod tests {
         assert_eq!(place(&view, 0), Place::Unplaced);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_request_waits_for_an_owner_and_for_a_placement_as_new_as_that_of_its_sender() {
         let (views, receiver) = watch::channel(view());
         let last = |view: &ClusterView| log_of(view, partition(63));
@@ -206,7 +223,7 @@ mod tests {
         tokio::task::yield_now().await;
         views.send_modify(|view| view.owned.extend(last(view)));
         assert!(matches!(waiting.await.unwrap(), Ok(Place::Local)));
-        let nowhere = Watching::new(receiver).settled(|_| None, None).await;
-        assert!(nowhere.is_err(), "nobody ever answers for an unknown log");
+        let mut late = Watching { deadline: Some(Instant::now()), ..Watching::new(receiver) };
+        assert!(late.settled(|_| None, None).await.is_err(), "nobody ever answers for an unknown log");
     }
 }

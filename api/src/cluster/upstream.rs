@@ -111,20 +111,23 @@ impl Upstream {
     ///
     /// # Errors
     /// How the stream ended, if it did before the reply; it ends if the reply takes longer than
-    /// `patience`.
-    pub async fn reply(&self, patience: Duration) -> Result<LineReply, End> {
+    /// `patience`, or than `given_up`.
+    pub async fn reply(&self, patience: Duration, given_up: impl Future<Output = ()>) -> Result<LineReply, End> {
         let mut replies = self.0.replies.lock().await;
-        match tokio::time::timeout(patience, replies.recv()).await {
-            Ok(Some(reply)) => return Ok(reply),
-            Ok(None) => {}
-            Err(_elapsed) => {
-                let _ = self.0.end.set(End::Broken(format!("it did not answer for {} s", patience.as_secs_f64())));
-                replies.close();
-                // What came meanwhile is no longer told from later replies.
-                while replies.try_recv().is_ok() {}
-            }
-        }
-        Err(self.0.end.get().cloned().unwrap_or_else(|| End::Broken("the connection ended".to_owned())))
+        let why = tokio::select! {
+            biased;
+            reply = replies.recv() => match reply {
+                Some(reply) => return Ok(reply),
+                None => "the connection ended",
+            },
+            () = given_up => "another node has taken over from it",
+            () = tokio::time::sleep(patience) => "it did not answer in time",
+        };
+        let end = self.0.end.get_or_init(|| End::Broken(why.to_owned())).clone();
+        replies.close();
+        // Later replies could not be told from these.
+        while replies.try_recv().is_ok() {}
+        Err(end)
     }
 }
 

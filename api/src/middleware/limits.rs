@@ -46,7 +46,10 @@ pub async fn bound(State((node, threads)): State<(Node, Threads)>, request: Requ
         };
         match &node.cluster {
             None => run(next, request).await,
-            Some(cluster) => routing::answer(&node, cluster, request, |request| run(next.clone(), request)).await,
+            // Boxed, so that requests of a node on its own take no more memory.
+            Some(cluster) => {
+                Box::pin(routing::answer(&node, cluster, request, |request| run(next.clone(), request))).await
+            }
         }
     };
     match tokio::time::timeout(node.limits.request_timeout, answer).await {

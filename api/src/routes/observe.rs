@@ -62,7 +62,7 @@ async fn observe_lines(
     request: Request,
 ) -> Result<Response, ApiError> {
     if node.cluster.is_some() {
-        return answer_lines(node, model, request).await;
+        return Box::pin(answer_lines(node, model, request)).await;
     }
     let model = OfStream::new(&node.predictor, model)?;
     let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;

@@ -154,9 +154,28 @@ impl Exchange<'_> {
             let view = self.watching.view();
             (view.node.clone(), view.placement.revision)
         };
+        let is_repeatable = match self.rule.repeat {
+            Repeat::Safe => matches!(self.carried, Carried::Kept(_)),
+            Repeat::WithId => self.noted.is_repeatable(),
+            Repeat::Never => false,
+        };
         let forwarder = self.cluster.forwarder();
         let answered = match &mut self.carried {
-            Carried::Kept(kept) => forwarder.send(peer, (&node, revision), kept).await,
+            Carried::Kept(kept) => {
+                let watching = self.watching.clone();
+                let target = self.target;
+                // A request that may be sent again does not wait for a node that is stuck.
+                let left = async {
+                    match target {
+                        Some(target) if is_repeatable => watching.left(peer, |view| target.log(view)).await,
+                        _ => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    answered = forwarder.send(peer, (&node, revision), kept) => answered,
+                    () = left => Err(Failure::Unknown("another node has taken over".to_owned())),
+                }
+            }
             Carried::Once(request) => match request.take() {
                 Some(request) => forwarder.stream(peer, (&node, revision), request).await,
                 None => return Attempt::Answered(cut_off().into_response()),
@@ -173,10 +192,9 @@ impl Exchange<'_> {
             Err(Failure::Unknown(problem)) => {
                 tracing::debug!(%problem, node = %peer.node, "what became of a forwarded request is not known");
                 match self.rule.repeat {
-                    Repeat::Safe => Attempt::failed(unanswered()),
-                    Repeat::WithId if self.noted.is_repeatable() => Attempt::failed(unanswered()),
+                    _ if is_repeatable => Attempt::failed(unanswered()),
                     Repeat::WithId => Attempt::Answered(uncounted().into_response()),
-                    Repeat::Never => Attempt::Answered(undecided().into_response()),
+                    Repeat::Safe | Repeat::Never => Attempt::Answered(undecided().into_response()),
                 }
             }
         }
@@ -221,4 +239,180 @@ fn undecided() -> ApiError {
         "the connection to the coordinator of the cluster broke: the change may or may not have been made; look \
          before you send it again",
     )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::Router;
+    use axum::body::Bytes;
+    use celeris_model::{LogId, NodeName, Partition, Placement, PlacementRevision, Shards};
+    use celeris_storage::StorageError;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::cluster::{Membership, Unmeasured};
+
+    fn name(text: &str) -> NodeName {
+        NodeName::new(text).unwrap()
+    }
+
+    /// Node `a` with one shard of `owner`; node `b` has this URL.
+    fn view(owner: &str, url: &str) -> ClusterView {
+        let placement = Placement {
+            revision: PlacementRevision { epoch: 1, number: 1 },
+            nodes: [(name("a"), "http://a".to_owned()), (name("b"), url.to_owned())].into(),
+            coordinator: Some(name(owner)),
+            shards: vec![Some(name(owner))],
+        };
+        let logs = [LogId::Catalog, LogId::Shard(Shards::ONE.get(0).unwrap())];
+        let owned = if owner == "a" { logs.into() } else { [].into() };
+        ClusterView { node: name("a"), placement, owned }
+    }
+
+    fn exchange(cluster: &Cluster, repeat: Repeat, hop: Option<Hop>) -> Exchange<'_> {
+        let (parts, _) = Request::post("/v1/models/films/observe").body(()).unwrap().into_parts();
+        let kept = Kept { parts, body: Bytes::from_static(b"{}") };
+        Exchange {
+            cluster,
+            rule: Rule { route: Route::UserInPath, repeat },
+            hop,
+            noted: Noted::default(),
+            watching: cluster.watch(),
+            target: Some(Target::Users(Partition::from_index(9).unwrap())),
+            carried: Carried::Kept(kept),
+        }
+    }
+
+    fn cluster(view: ClusterView) -> (watch::Sender<ClusterView>, Cluster) {
+        let (sender, views) = watch::channel(view);
+        (sender, Cluster::new(Membership { views, freshness: Arc::new(Unmeasured) }, 1))
+    }
+
+    /// A node that answers everything with `b`; returns its URL.
+    async fn other_node() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().fallback(|| async { "b" });
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        url
+    }
+
+    async fn text(response: Response) -> String {
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_write_that_lost_its_shard_goes_to_the_new_owner() {
+        let url = other_node().await;
+        for error in [|| StorageError::Fenced, || StorageError::NotOwner] {
+            let (views, cluster) = cluster(view("a", &url));
+            let run = async |_: Request| {
+                views.send_replace(view("b", &url));
+                Ok(ApiError::from(error()).into_response())
+            };
+            let answered = exchange(&cluster, Repeat::Never, None).run(run).await.unwrap();
+            assert_eq!((answered.status(), &*text(answered).await), (StatusCode::OK, "b"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_lost_its_shard_to_nobody_is_refused_in_time() {
+        let hop = Hop { revision: PlacementRevision { epoch: 1, number: 1 }, model: None };
+        for (hop, status) in [(None, 503), (Some(hop), 421)] {
+            let (_views, cluster) = cluster(view("a", ""));
+            let tried = AtomicUsize::new(0);
+            let run = async |_: Request| {
+                tried.fetch_add(1, Ordering::Relaxed);
+                Ok(ApiError::from(StorageError::NotOwner).into_response())
+            };
+            let refused = exchange(&cluster, Repeat::Never, hop).run(run).await.unwrap();
+            assert_eq!(refused.status().as_u16(), status);
+            assert_eq!(refused.headers().contains_key("celeris-placement"), hop.is_some());
+            assert!(tried.into_inner() > 1, "it is tried again");
+        }
+    }
+
+    /// A node that reads requests and answers none; returns its URL and the number of connections.
+    async fn mute_node() -> (String, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let count = Arc::<AtomicUsize>::default();
+        let counted = count.clone();
+        tokio::spawn(async move {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let _ = socket.read(&mut [0; 4096]).await.unwrap();
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        (url, count)
+    }
+
+    #[tokio::test]
+    async fn only_what_can_be_repeated_is_sent_again_after_a_broken_connection() {
+        let (url, asked) = mute_node().await;
+        let (_views, cluster) = cluster(view("b", &url));
+        let run = async |_: Request| panic!("this node does not own the user");
+        for (repeat, noted, detail) in [
+            (Repeat::Never, None, "may or may not have been made"),
+            (Repeat::WithId, None, "observation_id"),
+            (Repeat::WithId, Some(false), "observation_id"),
+        ] {
+            let before = asked.load(Ordering::Relaxed);
+            let exchange = exchange(&cluster, repeat, None);
+            noted.into_iter().for_each(|repeatable| exchange.noted.note(Partition::from_index(9).unwrap(), repeatable));
+            let refused = exchange.run(run).await.unwrap();
+            assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+            let said = text(refused).await;
+            assert!(said.contains(detail) && said.contains("unknown-fate"), "{said}");
+            assert_eq!(asked.load(Ordering::Relaxed), before + 1, "sent once");
+        }
+        for (repeat, noted) in [(Repeat::Safe, None), (Repeat::WithId, Some(true))] {
+            let before = asked.load(Ordering::Relaxed);
+            let exchange = exchange(&cluster, repeat, None);
+            noted.into_iter().for_each(|repeatable| exchange.noted.note(Partition::from_index(9).unwrap(), repeatable));
+            let refused = exchange.run(run).await.unwrap();
+            assert!(text(refused).await.contains("not-owner"));
+            assert!(asked.load(Ordering::Relaxed) > before + 1, "sent again");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_is_tried_again_elsewhere_whatever_the_request() {
+        let url = other_node().await;
+        let (views, cluster) = cluster(view("b", "http://127.0.0.1:1"));
+        let run = async |_: Request| panic!("this node does not own the user");
+        let moved = async {
+            tokio::task::yield_now().await;
+            views.send_replace(view("b", &url));
+        };
+        let (answered, ()) = tokio::join!(exchange(&cluster, Repeat::Never, None).run(run), moved);
+        assert_eq!(text(answered.unwrap()).await, "b");
+    }
+
+    #[tokio::test]
+    async fn a_reading_does_not_wait_for_an_owner_that_is_stuck() {
+        let stuck = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", stuck.local_addr().unwrap());
+        let (views, cluster) = cluster(view("b", &url));
+        let run = async |_: Request| Ok("a".into_response());
+        let moved = async {
+            let _stuck = stuck.accept().await.unwrap();
+            views.send_replace(view("a", &url));
+            std::future::pending::<()>().await
+        };
+        let exchange = exchange(&cluster, Repeat::Safe, None);
+        let answered = tokio::select! {
+            answered = exchange.run(run) => answered.unwrap(),
+            () = moved => unreachable!("it does not end"),
+        };
+        assert_eq!(text(answered).await, "a");
+    }
 }

@@ -49,6 +49,11 @@ pub struct ForUser<T> {
 pub struct Noted(Arc<OnceLock<(Partition, bool)>>);
 
 impl Noted {
+    /// Notes what a body says; that of a request that is tried again says the same.
+    pub fn note(&self, partition: Partition, repeatable: bool) {
+        let _ = self.0.set((partition, repeatable));
+    }
+
     /// The partition of the user.
     pub fn partition(&self) -> Option<Partition> {
         self.0.get().map(|(partition, _)| *partition)
@@ -89,11 +94,11 @@ impl<T: DeserializeOwned + Named + Send + Sync> FromRequest<Node> for ForUser<T>
             return Ok(Self { body, stale_ms: None });
         };
         let partition = Partition::of(user);
-        if let Some(Noted(noted)) = parts.extensions.get() {
-            // A request that is tried again has the same body.
-            let _ = noted.set((partition, body.is_repeatable()));
+        if let Some(noted) = parts.extensions.get::<Noted>() {
+            noted.note(partition, body.is_repeatable());
         }
-        match answers(cluster, partition, (body.reads(), staleness)).await.map_err(IntoResponse::into_response)? {
+        let answers = Box::pin(answers(cluster, partition, (body.reads(), staleness))).await;
+        match answers.map_err(IntoResponse::into_response)? {
             Answers::Here { stale_ms } => Ok(Self { body, stale_ms }),
             Answers::Owner => {
                 let request = Box::new(Kept { parts, body: text });

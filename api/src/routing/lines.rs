@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::response::Response;
 use celeris_model::{ClusterView, ModelName, NodeName, Observation, Partition};
 use celeris_storage::AckMode;
@@ -49,7 +50,7 @@ struct Dealt {
 /// Where a line was sent.
 enum At {
     Here,
-    Node(Upstream),
+    Node(Peer, Upstream),
     /// Nowhere, as no node takes it at the moment.
     Nowhere,
 }
@@ -78,7 +79,8 @@ pub async fn answer_lines(node: Node, model: ModelName, request: Request) -> Res
         let gone = format!("model {} was deleted and created again since the stream began", model.name());
         return Err(ApiError::not_found(gone));
     }
-    let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;
+    let permits = if hop.is_some() { cluster.streams() } else { &node.stream_permits };
+    let (permit, form) = ndjson::admit(permits, request.headers())?;
     let reading = Reading::new(&node.limits, BATCH_LINES, parsed);
     let lines = ndjson::read((request.into_body(), form), reading, PARSED_BATCHES).await?;
     let (begun, batches) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
@@ -92,6 +94,9 @@ pub async fn answer_lines(node: Node, model: ModelName, request: Request) -> Res
             let replies = answering.answer(batches.recv().await?).await;
             Some((replies, (answering, batches, permit)))
         });
+    if hop.is_some() {
+        return Ok(line_replies::streamed(StatusCode::OK, Box::pin(replies), form));
+    }
     Ok(line_replies::respond(replies, form).await)
 }
 
@@ -183,7 +188,7 @@ impl Dealer {
             }
             for index in indices {
                 if let Ok(line) = &mut dealt[index].outcome {
-                    line.at = At::Node(upstream.clone());
+                    line.at = At::Node(peer.clone(), upstream.clone());
                 }
             }
         }

@@ -7,6 +7,7 @@
 
 mod exchange;
 mod for_user;
+mod gather;
 mod lines;
 mod named;
 mod observations;
@@ -28,6 +29,8 @@ pub use for_user::ForUser;
 use for_user::Noted;
 pub use lines::answer_lines;
 use observations::Located;
+#[cfg(test)]
+pub use table::operations;
 use table::{Repeat, Route, Rule};
 
 /// The log whose owner answers.
@@ -80,9 +83,14 @@ where
         },
         route => {
             let (request, target) = target_of(route, request).await;
-            // A malformed id: the handler says so.
-            let Some(target) = target else { return run(request).await };
-            (request, Some(target))
+            match target {
+                Some(target) => (request, Some(target)),
+                None if route == Route::Decisions && hop.is_none() => {
+                    return gather::decisions(cluster, kept(request).await?, run).await;
+                }
+                // A malformed id: the handler says so.
+                None => return run(request).await,
+            }
         }
     };
     let noted = Noted::default();
@@ -119,7 +127,7 @@ async fn target_of(route: Route, request: Request) -> (Request, Option<Target>) 
     let of_user = |user: UserId| Target::Users(Partition::of(&user));
     let target = match route {
         Route::Coordinator | Route::CoordinatorIfReached => Some(Target::Catalog),
-        Route::UserInQuery => user_in_query(&request).map(of_user),
+        Route::Decisions => user_in_query(&request).map(of_user),
         Route::UserInPath | Route::Decision => {
             let (request, user) =
                 path_text(request, if route == Route::Decision { "decision_id" } else { "user" }).await;

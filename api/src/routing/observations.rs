@@ -3,12 +3,12 @@
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use celeris_model::{ModelName, NodeName, ObservationId, Partition};
+use celeris_model::{ModelName, ObservationId, Partition};
 use celeris_storage::Lookup;
 
 use super::exchange::unanswered;
 use super::{path_text, user_in_query};
-use crate::cluster::{Answered, Cluster, Kept, Peer};
+use crate::cluster::{Answered, Cluster, Kept};
 use crate::error::ApiError;
 use crate::state::Node;
 
@@ -62,13 +62,7 @@ pub async fn ask_all<F>(cluster: &Cluster, request: Kept, run: impl Fn(Request) 
 where
     F: Future<Output = Result<Response, ApiError>>,
 {
-    let (node, revision, peers) = {
-        let view = cluster.view();
-        let is_other = |(node, _): &(&NodeName, &String)| **node != view.node;
-        let peers = view.placement.nodes.iter().filter(is_other);
-        let peers: Vec<Peer> = peers.map(|(node, url)| Peer { node: node.clone(), url: url.clone() }).collect();
-        (view.node.clone(), view.placement.revision, peers)
-    };
+    let (peers, node, revision) = cluster.peers();
     let mut all_answered = true;
     for peer in peers {
         match cluster.forwarder().send(&peer, (&node, revision), &request).await {

@@ -18,8 +18,8 @@ pub enum Route {
     UserInBody,
     /// The owner of the user in the path.
     UserInPath,
-    /// The owner of the parameter `user`; any node without it.
-    UserInQuery,
+    /// The owner of the parameter `user`; without it all nodes, each of which has a part of the list.
+    Decisions,
     /// The owner of the user of a decision, by its id.
     Decision,
     /// The owner of the user of an observation: of the parameter `user`, or looked up by the id.
@@ -49,10 +49,10 @@ pub struct Rule {
 /// An operation: method and path as in the description.
 type Operation = (Method, &'static str, Route, Repeat);
 
-const OPERATIONS: [Operation; 43] = {
+static OPERATIONS: [Operation; 44] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
-        Any, Coordinator, CoordinatorIfReached, Decision, Lines, Observation, UserInBody, UserInPath, UserInQuery,
+        Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Lines, Observation, UserInBody, UserInPath,
     };
     [
         (Method::POST, "/v1/models/{model}/predict", UserInBody, Safe),
@@ -66,7 +66,7 @@ const OPERATIONS: [Operation; 43] = {
         (Method::GET, "/v1/models/{model}/users/{user}", UserInPath, Safe),
         (Method::DELETE, "/v1/models/{model}/users/{user}", UserInPath, Safe),
         (Method::GET, "/v1/models/{model}/users/{user}/why/{item}", UserInPath, Safe),
-        (Method::GET, "/v1/models/{model}/decisions", UserInQuery, Safe),
+        (Method::GET, "/v1/models/{model}/decisions", Decisions, Safe),
         (Method::GET, "/v1/models/{model}/decisions/{decision_id}", Decision, Safe),
         (Method::GET, "/v1/models/{model}/items", Any, Safe),
         (Method::POST, "/v1/models/{model}/items", Coordinator, Safe),
@@ -97,6 +97,7 @@ const OPERATIONS: [Operation; 43] = {
         (Method::POST, "/v1/models/{model}/evaluate-policy", Any, Safe),
         (Method::GET, "/v1/cluster", Any, Safe),
         (Method::GET, "/healthz", Any, Safe),
+        (Method::GET, "/readyz", Any, Safe),
         (Method::GET, "/metrics", Any, Safe),
     ]
 };
@@ -115,6 +116,8 @@ pub fn rule(method: &Method, path: &str) -> Option<Rule> {
     found.map(|(_, _, route, repeat)| Rule { route: *route, repeat: *repeat })
 }
 
-/// The number of entries, which a test compares with the description.
+/// Method and path of each entry.
 #[cfg(test)]
-pub const COUNT: usize = OPERATIONS.len();
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OPERATIONS.iter().map(|(method, path, ..)| (method.as_str(), *path))
+}

@@ -12,9 +12,10 @@ use super::ids::Name;
 /// send requests to the owner of that partition save a hop; every node answers all of them.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ClusterReply {
-    /// Whether the node is in a cluster; if it is not, all other fields are absent.
+    /// Whether the node is in a cluster.
     pub enabled: bool,
-    #[serde(flatten)]
+    /// The map of the cluster; absent if the node is in none, and answers for all users itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub map: Option<ClusterMap>,
 }

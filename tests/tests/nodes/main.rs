@@ -5,6 +5,8 @@
 mod audiences;
 mod bad_input;
 mod catalog;
+mod cluster_lines;
+mod cluster_routing;
 mod cold_items;
 mod connections;
 mod decisions;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use celeris_model::NodeName;
+use celeris_model::{NodeName, Partition};
 use celeris_predictor::{Observed, PendingObservation};
 use celeris_storage::AckMode;
 use tokio::sync::oneshot::error::RecvError;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::super::exchange::{UNCOUNTED, unanswered};
 use super::{At, Batch, Chunk, Dealt, target};
-use crate::cluster::{End, Hop, LineReply, Outcome, Place, Watching, log_of, send_lines};
+use crate::cluster::{End, Hop, LineReply, Outcome, Peer, Place, Watching, log_of, send_lines};
 use crate::error::{ApiError, Problem};
 use crate::extract::parse;
 use crate::ingest_pool::{ANSWER_BYTES, OfStream};
@@ -20,6 +20,9 @@ use crate::line_replies::Replies;
 use crate::ndjson::Line;
 use crate::schema::observations::{ObserveBody, ObserveReply};
 use crate::state::Node;
+
+/// How long the replies of a node are waited for once another node owns its users.
+const HANDED_OVER_AFTER: Duration = Duration::from_secs(2);
 
 /// What became of a line.
 enum Answer {
@@ -82,11 +85,19 @@ impl Answering {
                 Some(Line { outcome, .. }) => self.finish(outcome, dealt).await,
                 None => Answer::Again(dealt),
             },
-            At::Node(upstream) => {
-                let reply = upstream.reply(self.patience).await;
+            At::Node(peer, upstream) => {
+                let reply = upstream.reply(self.patience, self.handed_over(peer, dealt.partition)).await;
                 of_reply(reply, dealt)
             }
         }
+    }
+
+    /// Completes some time after another node has taken over from `peer`: that node has answered by
+    /// then what it had taken, or is stuck.
+    async fn handed_over(&self, peer: &Peer, partition: Partition) {
+        let Some(cluster) = &self.node.cluster else { return };
+        cluster.watch().left(peer, |view| log_of(view, partition)).await;
+        tokio::time::sleep(HANDED_OVER_AFTER).await;
     }
 
     async fn finish(&self, begun: Result<PendingObservation, ApiError>, dealt: Dealt) -> Answer {
