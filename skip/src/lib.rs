@@ -33,21 +33,18 @@ pub enum Need {
     /// The tools from the registries of npm and Python that `tests/openapi/run` installs, and which
     /// alone needs them.
     OpenApiTools,
-    /// A NATS server.
-    Nats,
     /// The Python packages that `cargo xtask peers` installs.
     Peers,
 }
 
 impl Need {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Browser,
         Self::Commands,
         Self::Mount,
         Self::MovieLens,
         Self::OpenBandit,
         Self::OpenApiTools,
-        Self::Nats,
         Self::Peers,
     ];
 
@@ -61,7 +58,6 @@ impl Need {
             Self::MovieLens => "movielens",
             Self::OpenBandit => "open-bandit",
             Self::OpenApiTools => "openapi-tools",
-            Self::Nats => "nats",
             Self::Peers => "peers",
         }
     }
