@@ -14,12 +14,13 @@ struct CrateRule {
 
 /// The rules of all crates of the workspace, in dependency order. A new crate must be added here
 /// first.
-const RULES: [CrateRule; 21] = [
+const RULES: [CrateRule; 22] = [
     CrateRule { name: "celeris-skip", may_use: &[] },
     CrateRule { name: "celeris-kernel", may_use: &[] },
     CrateRule { name: "celeris-sandbox", may_use: &[] },
     CrateRule { name: "celeris-model", may_use: &["celeris-kernel"] },
     CrateRule { name: "celeris-storage", may_use: &["celeris-model", "celeris-skip"] },
+    CrateRule { name: "celeris-cluster", may_use: &["celeris-model", "celeris-storage", "celeris-skip"] },
     CrateRule { name: "celeris-formats", may_use: &["celeris-model"] },
     CrateRule { name: "celeris-export", may_use: &["celeris-model", "celeris-storage", "celeris-formats"] },
     CrateRule { name: "celeris-features", may_use: &["celeris-kernel", "celeris-model", "celeris-formats"] },

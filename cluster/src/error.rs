@@ -1,0 +1,43 @@
+//! The error type of this crate.
+
+use celeris_model::{LogId, NodeName};
+use celeris_storage::StorageError;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    #[error("{what} {name:?} must consist of 1 to 64 ASCII letters, digits, `-` and `_`")]
+    Name { what: &'static str, name: String },
+    #[error("cannot connect to the NATS servers {servers}: {reason}")]
+    Connect { servers: String, reason: String },
+    #[error("cannot read the NATS credentials: {reason}")]
+    Credentials { reason: String },
+    #[error("the NATS server {server} has version {version}, and {needed} or later is needed: update it")]
+    ServerVersion { server: String, version: String, needed: &'static str },
+    #[error(
+        "the NATS server {server} does not sync each write: set `sync_interval: always` in its `jetstream` section, or \
+         accept the loss of acknowledged records with `unsafe_no_sync`"
+    )]
+    NoSync { server: String },
+    #[error(
+        "whether the NATS servers sync each write is not known ({reason}): name their monitoring ports in \
+         `monitor_urls`, or accept the loss of acknowledged records with `unsafe_no_sync`"
+    )]
+    SyncUnknown { reason: String },
+    #[error("cannot {action} the stream {stream}: {reason}")]
+    Stream { action: &'static str, stream: String, reason: String },
+    #[error("the identity of the cluster in the stream {stream} cannot be read: {reason}")]
+    Identity { stream: String, reason: String },
+    #[error("another process is node {node} of this cluster: stop it, or give this node another name")]
+    NameTaken { node: NodeName },
+    #[error("the store is none of a cluster: open it with Storage::open_replica")]
+    NotAReplica,
+    #[error("another node owns {log}")]
+    NotOwner { log: LogId },
+    #[error("the log of {log} takes no appends from this node: {reason}")]
+    Stopped { log: LogId, reason: String },
+    #[error("no random number can be drawn: {reason}")]
+    Random { reason: String },
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}

@@ -1,0 +1,21 @@
+//! What a node does when its copy of a log changes.
+
+use celeris_model::LogId;
+use celeris_storage::Applied;
+
+/// Is told what happens to the logs. All calls are made on threads that may block; those for one
+/// log in order and one at a time.
+pub trait Hooks: Send + Sync + 'static {
+    /// A batch of another owner was applied.
+    fn applied(&self, log: LogId, applied: Applied);
+
+    /// This node owns the log and will accept its writes once this returns.
+    fn term_begins(&self, log: LogId);
+
+    /// This node gives the log up: its queued writes are appended after this returns.
+    fn releasing(&self, log: LogId);
+
+    /// This node owns the log no more. Writes whose appends failed are not in it: what is
+    /// remembered of its users beyond the store must be forgotten.
+    fn term_ended(&self, log: LogId);
+}

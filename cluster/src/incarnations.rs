@@ -1,0 +1,114 @@
+//! The identity of the cluster: what all nodes must agree on before they open a store.
+//!
+//! Message `i` of the stream is the identity of incarnation `i`. It is appended on the condition
+//! that it is the `i`-th, so of two founders one wins.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use celeris_model::{LogId, Shards};
+use celeris_storage::ClusterIdentity;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::append::{Appender, Outcome};
+use crate::error::ClusterError;
+use crate::options::ClusterOptions;
+use crate::streams::{Access, Link, Names};
+
+/// How often the last message is asked for, if the stream has one.
+const READ_ATTEMPTS: usize = 20;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Incarnation {
+    shards: u8,
+    /// In hexadecimal.
+    hash_key: String,
+    /// The incarnation from whose copy this one was recovered.
+    from: Option<u64>,
+}
+
+/// Reads the identity of the last incarnation, or founds the cluster.
+pub(crate) async fn find_or_found(
+    access: &Access,
+    options: &ClusterOptions,
+    abort: watch::Receiver<bool>,
+) -> Result<ClusterIdentity, ClusterError> {
+    let (stream, subject) = Names::incarnations(&options.cluster);
+    let link = Link { access: access.clone(), stream, subject };
+    link.create(&options.streams).await?;
+    let mut last = link.extent().await?.last;
+    if last == 0 {
+        let message = found(options)?;
+        let appender = Appender {
+            link: link.clone(),
+            retry_wait: options.timing.retry_wait,
+            abort,
+            log: LogId::Catalog,
+            bytes_max: message.len(),
+        };
+        match appender.append(0, &message).await {
+            Outcome::Appended { .. } => tracing::info!(cluster = options.cluster, "the cluster is founded"),
+            Outcome::Taken(_) => tracing::info!(cluster = options.cluster, "another node has founded the cluster"),
+            outcome => return Err(failed(&link, format!("the first message is {outcome:?}"))),
+        }
+        last = 1;
+    }
+    read(&link, options, last).await
+}
+
+async fn read(link: &Link, options: &ClusterOptions, last: u64) -> Result<ClusterIdentity, ClusterError> {
+    for _ in 0..READ_ATTEMPTS {
+        if let Some(message) = link.message(last).await {
+            return parse(&options.cluster, last, &message.payload).map_err(|reason| failed(link, reason));
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    Err(failed(link, format!("no server shows message {last}")))
+}
+
+fn found(options: &ClusterOptions) -> Result<Bytes, ClusterError> {
+    let mut key = [0; 16];
+    getrandom::fill(&mut key).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
+    let hash_key = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let incarnation = Incarnation { shards: options.shards.count(), hash_key, from: None };
+    Ok(serde_json::to_vec(&incarnation).expect("numbers and texts become JSON").into())
+}
+
+fn parse(cluster: &str, number: u64, message: &[u8]) -> Result<ClusterIdentity, String> {
+    let incarnation: Incarnation = serde_json::from_slice(message).map_err(|error| error.to_string())?;
+    let shards = Shards::new(incarnation.shards).ok_or("the number of shards is out of range")?;
+    let digits = incarnation.hash_key.as_bytes();
+    let mut hash_key = [0; 16];
+    if digits.len() != 2 * hash_key.len() {
+        return Err("the hash key has a wrong length".to_owned());
+    }
+    for (byte, pair) in hash_key.iter_mut().zip(digits.chunks_exact(2)) {
+        let pair = str::from_utf8(pair).map_err(|error| error.to_string())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|error| error.to_string())?;
+    }
+    Ok(ClusterIdentity { name: cluster.to_owned(), incarnation: number, shards, hash_key })
+}
+
+fn failed(link: &Link, reason: String) -> ClusterError {
+    ClusterError::Identity { stream: link.stream.clone(), reason }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_keep_their_form() {
+        let message = r#"{"shards":6,"hash_key":"000102030405060708090a0b0c0d0e0f","from":null}"#;
+        let identity = parse("main", 2, message.as_bytes()).unwrap();
+        let hash_key = std::array::from_fn(|at| u8::try_from(at).unwrap());
+        let shards = Shards::new(6).unwrap();
+        assert_eq!(identity, ClusterIdentity { name: "main".to_owned(), incarnation: 2, shards, hash_key });
+        for wrong in ["{}", &message.replace("6,", "0,"), &message.replace("0f\"", "\""), &message.replace("0f", "0g")]
+        {
+            assert!(parse("main", 2, wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+}

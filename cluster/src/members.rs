@@ -1,0 +1,201 @@
+//! Which nodes are alive, by this node's own clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use celeris_model::NodeName;
+use tokio::time::Instant;
+
+use crate::batch::Writer;
+use crate::heartbeat::Heartbeat;
+
+/// The most nodes of which something is remembered; of further ones nothing is.
+const NODES_MAX: usize = 256;
+
+#[derive(Debug, Clone)]
+struct Member {
+    heard: Instant,
+    heartbeat: Heartbeat,
+}
+
+/// The nodes that were heard.
+#[derive(Debug)]
+pub(crate) struct Members {
+    own: Writer,
+    dead_after: Duration,
+    known: BTreeMap<NodeName, Member>,
+}
+
+/// What a heartbeat tells beyond itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// It is of another node, and new.
+    New,
+    /// It is of this process, or was heard before.
+    Nothing,
+    /// Another process has this node's name, and started later.
+    NameTakenByNewer,
+    /// Another process has this node's name, and started earlier: this one must stop.
+    NameTakenByOlder,
+}
+
+impl Members {
+    pub(crate) fn new(own: Writer, dead_after: Duration) -> Self {
+        Self { own, dead_after, known: BTreeMap::new() }
+    }
+
+    /// Notes a heartbeat. `counter` is that of this node's own last one: the process that has
+    /// counted further is the older.
+    pub(crate) fn hear(&mut self, now: Instant, counter: u64, heartbeat: Heartbeat) -> Heard {
+        if heartbeat.node == self.own.node {
+            return match heartbeat.process {
+                process if process == self.own.process || heartbeat.is_stopped => Heard::Nothing,
+                process if (heartbeat.counter, process) > (counter, self.own.process) => Heard::NameTakenByOlder,
+                _ => Heard::NameTakenByNewer,
+            };
+        }
+        if let Some(member) = self.known.get(&heartbeat.node) {
+            let last = &member.heartbeat;
+            if last.process == heartbeat.process && last.counter >= heartbeat.counter {
+                return Heard::Nothing;
+            }
+        } else if self.known.len() >= NODES_MAX {
+            tracing::warn!(node = %heartbeat.node, "a heartbeat of one node too many is ignored");
+            return Heard::Nothing;
+        }
+        self.known.insert(heartbeat.node.clone(), Member { heard: now, heartbeat });
+        Heard::New
+    }
+
+    /// The last heartbeats of the other live nodes, in the order of their names.
+    pub(crate) fn live(&self, now: Instant) -> impl Iterator<Item = &Heartbeat> {
+        self.all(now).filter(|(_, is_live)| *is_live).map(|(heartbeat, _)| heartbeat)
+    }
+
+    /// The last heartbeats of all other nodes ever heard, and whether they are alive.
+    pub(crate) fn all(&self, now: Instant) -> impl Iterator<Item = (&Heartbeat, bool)> {
+        self.known.values().map(move |Member { heard, heartbeat }| {
+            (heartbeat, !heartbeat.is_stopped && now.saturating_duration_since(*heard) < self.dead_after)
+        })
+    }
+
+    /// Whether another node is alive.
+    pub(crate) fn is_live(&self, now: Instant, node: &NodeName) -> bool {
+        self.live(now).any(|heartbeat| heartbeat.node == *node)
+    }
+}
+
+/// How long this node waits with a claim of the catalog that nobody owns, so that the first of the
+/// live nodes, in the order of names, is alone.
+#[derive(Debug)]
+pub(crate) struct Election {
+    unowned_since: Option<Instant>,
+    pub(crate) dead_after: Duration,
+    pub(crate) step: Duration,
+}
+
+/// What an election depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidacy {
+    /// Whether a live node owns the catalog.
+    pub(crate) is_owned: bool,
+    /// Whether the last owner has given it up, or there was none: nobody needs to be waited for.
+    pub(crate) is_released: bool,
+    /// This node's place among the live nodes that may own it, from 0; `None` if it is not one.
+    pub(crate) place: Option<u32>,
+}
+
+impl Election {
+    pub(crate) fn new(dead_after: Duration, step: Duration) -> Self {
+        Self { unowned_since: None, dead_after, step }
+    }
+
+    /// Whether this node is to claim the catalog now.
+    pub(crate) fn is_due(&mut self, now: Instant, candidacy: Candidacy) -> bool {
+        if candidacy.is_owned {
+            self.unowned_since = None;
+            return false;
+        }
+        let since = *self.unowned_since.get_or_insert(now);
+        let Some(place) = candidacy.place else { return false };
+        let wait = if candidacy.is_released { self.step } else { self.dead_after };
+        now.saturating_duration_since(since) >= wait + self.step * place
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn heartbeat(node: &str, process: u64, counter: u64) -> Heartbeat {
+        Heartbeat {
+            node: NodeName::new(node).unwrap(),
+            process,
+            counter,
+            url: String::new(),
+            formats: vec![1],
+            is_draining: false,
+            is_stopped: false,
+            logs: BTreeMap::new(),
+            ready: Vec::new(),
+            placement: None,
+        }
+    }
+
+    fn members() -> Members {
+        Members::new(Writer { node: NodeName::new("me").unwrap(), process: 50 }, 4 * SECOND)
+    }
+
+    #[test]
+    fn a_node_is_dead_when_its_counter_stands_still() {
+        let start = Instant::now();
+        let mut members = members();
+        assert_eq!(members.hear(start, 0, heartbeat("b", 1, 7)), Heard::New);
+        assert_eq!(members.hear(start + 3 * SECOND, 0, heartbeat("b", 1, 7)), Heard::Nothing);
+        let b = NodeName::new("b").unwrap();
+        assert!(members.is_live(start + 3 * SECOND, &b));
+        assert!(!members.is_live(start + 4 * SECOND, &b));
+        // A restart counts from the beginning.
+        assert_eq!(members.hear(start + 5 * SECOND, 0, heartbeat("b", 2, 1)), Heard::New);
+        assert!(members.is_live(start + 8 * SECOND, &b));
+        let last = Heartbeat { is_stopped: true, ..heartbeat("b", 2, 2) };
+        assert_eq!(members.hear(start + 8 * SECOND, 0, last), Heard::New);
+        assert!(!members.is_live(start + 8 * SECOND, &b), "it said so");
+        assert_eq!(members.all(start + 8 * SECOND).count(), 1);
+    }
+
+    #[test]
+    fn of_two_processes_with_one_name_the_newer_is_told() {
+        let (now, mut members) = (Instant::now(), members());
+        assert_eq!(members.hear(now, 10, heartbeat("me", 50, 10)), Heard::Nothing);
+        assert_eq!(members.hear(now, 10, heartbeat("me", 7, 3)), Heard::NameTakenByNewer);
+        assert_eq!(members.hear(now, 10, heartbeat("me", 7, 90)), Heard::NameTakenByOlder);
+        // Of two that started at once exactly one gives in.
+        assert_eq!(members.hear(now, 10, heartbeat("me", 7, 10)), Heard::NameTakenByNewer);
+        assert_eq!(members.hear(now, 10, heartbeat("me", 70, 10)), Heard::NameTakenByOlder);
+        assert_eq!(members.live(now).count(), 0);
+    }
+
+    #[test]
+    fn nodes_claim_the_catalog_one_after_the_other() {
+        let start = Instant::now();
+        let due = |place: Option<u32>, is_released| {
+            let mut election = Election::new(4 * SECOND, SECOND);
+            let unowned = Candidacy { is_owned: false, is_released, place };
+            (0..20).find(|second| election.is_due(start + SECOND * *second, unowned))
+        };
+        assert_eq!([0, 1, 2].map(|place| due(Some(place), false)), [Some(4), Some(5), Some(6)]);
+        assert_eq!([0, 1].map(|place| due(Some(place), true)), [Some(1), Some(2)]);
+        assert_eq!(due(None, true), None);
+        // An owner that is heard of again begins the time anew.
+        let mut election = Election::new(4 * SECOND, SECOND);
+        let unowned = Candidacy { is_owned: false, is_released: false, place: Some(0) };
+        assert!(!election.is_due(start, unowned));
+        assert!(!election.is_due(start + 3 * SECOND, Candidacy { is_owned: true, ..unowned }));
+        assert!(!election.is_due(start + 5 * SECOND, unowned));
+        assert!(election.is_due(start + 9 * SECOND, unowned));
+    }
+}

@@ -1,0 +1,148 @@
+//! What the NATS servers must be and be set to, checked when a node starts.
+//!
+//! A client sees the version of the server that it is connected to. Whether servers sync each write
+//! is told only by their monitoring ports (`/varz`) and to the system account, so the ports must be
+//! named in the options.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::error::ClusterError;
+
+/// Earlier servers can lose or double conditional appends after elections.
+const NEEDED: (u64, u64, u64) = (2, 14, 4);
+const NEEDED_TEXT: &str = "2.14.4";
+
+/// Earlier servers sync more often than is needed.
+const RECOMMENDED: (u64, u64, u64) = (2, 15, 1);
+
+const TIMEOUT: Duration = Duration::from_secs(3);
+const REPLY_BYTES_MAX: u64 = 4 << 20;
+
+/// The part of `/varz` that is read.
+#[derive(Debug, Default, Deserialize)]
+struct Variables {
+    #[serde(default)]
+    server_name: String,
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    jetstream: JetStream,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct JetStream {
+    config: Option<JetStreamConfig>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct JetStreamConfig {
+    #[serde(default)]
+    sync_always: bool,
+}
+
+/// Checks the version of a server.
+///
+/// # Errors
+/// `ServerVersion` if it is too old.
+pub(crate) fn check_version(server: &str, version: &str) -> Result<(), ClusterError> {
+    let parsed = parse(version);
+    if parsed < NEEDED {
+        let (server, version) = (server.to_owned(), version.to_owned());
+        return Err(ClusterError::ServerVersion { server, version, needed: NEEDED_TEXT });
+    }
+    if parsed < RECOMMENDED {
+        tracing::warn!(server, version, "NATS servers from 2.15.1 on take more appends per second; update them");
+    }
+    Ok(())
+}
+
+/// Checks that the servers with these monitoring ports sync each write, and their versions.
+///
+/// # Errors
+/// `NoSync`, `SyncUnknown` or `ServerVersion`.
+pub(crate) async fn check_syncing(monitor_urls: &[String]) -> Result<(), ClusterError> {
+    if monitor_urls.is_empty() {
+        return Err(ClusterError::SyncUnknown { reason: "no monitoring port is named".to_owned() });
+    }
+    for url in monitor_urls {
+        let unknown = |reason: String| ClusterError::SyncUnknown { reason: format!("{url}: {reason}") };
+        let reply = tokio::time::timeout(TIMEOUT, get(url, "/varz")).await;
+        let body = reply.map_err(|_| unknown("no answer".to_owned()))?.map_err(unknown)?;
+        check_variables(url, &body)?;
+    }
+    Ok(())
+}
+
+fn check_variables(url: &str, body: &[u8]) -> Result<(), ClusterError> {
+    let unknown = |reason: &str| ClusterError::SyncUnknown { reason: format!("{url}: {reason}") };
+    let variables: Variables = serde_json::from_slice(body)
+        .map_err(|error| unknown(&format!("the answer is not of a NATS server: {error}")))?;
+    check_version(&variables.server_name, &variables.version)?;
+    let config = variables.jetstream.config.ok_or_else(|| unknown("the server has no JetStream"))?;
+    if config.sync_always { Ok(()) } else { Err(ClusterError::NoSync { server: variables.server_name }) }
+}
+
+/// The body of the reply to a GET request.
+async fn get(url: &str, path: &str) -> Result<Vec<u8>, String> {
+    let host = url.strip_prefix("http://").ok_or("it does not begin with http://")?;
+    let host = host.split('/').next().unwrap_or(host);
+    let address = if host.contains(':') { host.to_owned() } else { format!("{host}:8222") };
+    let mut stream = TcpStream::connect(&address).await.map_err(|error| error.to_string())?;
+    // The older version, whose bodies end with the connection.
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+    let mut reply = Vec::new();
+    stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply).await.map_err(|error| error.to_string())?;
+    let status = reply.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    if !status.windows(5).any(|window| window == b" 200 ") {
+        return Err(format!("the answer is {}", String::from_utf8_lossy(status)));
+    }
+    let end = reply.windows(4).position(|window| window == b"\r\n\r\n").ok_or("the answer is cut off")?;
+    Ok(reply.split_off(end + 4))
+}
+
+/// The numbers of a version; what is missing or no number is 0.
+fn parse(version: &str) -> (u64, u64, u64) {
+    let version = version.split(['-', '+']).next().unwrap_or_default();
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next(), next())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_servers_are_refused() {
+        for (version, is_accepted) in
+            [("2.14.3", false), ("2.9.10", false), ("", false), ("2.14.4", true), ("2.15.1", true), ("3.0.0-dev", true)]
+        {
+            assert_eq!(check_version("n1", version).is_ok(), is_accepted, "{version}");
+        }
+    }
+
+    #[test]
+    fn servers_that_do_not_sync_are_refused() {
+        let check = |config: &str| {
+            let body = format!(r#"{{"server_name":"n1","version":"2.15.1","jetstream":{config}}}"#);
+            check_variables("http://n1:8222", body.as_bytes())
+        };
+        assert!(check(r#"{"config":{"sync_interval":120000000000,"sync_always":true}}"#).is_ok());
+        let without = check(r#"{"config":{"sync_interval":120000000000}}"#);
+        assert!(matches!(&without, Err(ClusterError::NoSync { server }) if server == "n1"), "{without:?}");
+        assert!(matches!(check("{}"), Err(ClusterError::SyncUnknown { .. })));
+        assert!(matches!(check_variables("http://n1", b"<html>"), Err(ClusterError::SyncUnknown { .. })));
+    }
+
+    #[tokio::test]
+    async fn an_unknown_setting_is_refused_with_the_remedy() {
+        let message = check_syncing(&[]).await.unwrap_err().to_string();
+        assert!(message.contains("monitor_urls") && message.contains("unsafe_no_sync"), "{message}");
+    }
+}

@@ -1,0 +1,188 @@
+//! The streams of a cluster: one of its incarnations, and one for each log of an incarnation.
+
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::{self, Context, context, stream};
+use celeris_model::LogId;
+
+use crate::error::ClusterError;
+use crate::options::{StreamOptions, Timing};
+
+/// How long requests to JetStream, other than appends, may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often the creation of a stream is tried, each time for [`REQUEST_TIMEOUT`] at most.
+const CREATE_ATTEMPTS: usize = 10;
+
+/// The names of an incarnation's streams and subjects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Names {
+    pub(crate) cluster: String,
+    pub(crate) incarnation: u64,
+}
+
+impl Names {
+    /// The stream of the incarnations, which is also its subject with dots.
+    pub(crate) fn incarnations(cluster: &str) -> (String, String) {
+        (format!("celeris-{cluster}-incarnations"), format!("celeris.{cluster}.incarnations"))
+    }
+
+    pub(crate) fn stream(&self, log: LogId) -> String {
+        format!("celeris-{}-{}-{}", self.cluster, self.incarnation, short_name(log))
+    }
+
+    pub(crate) fn subject(&self, log: LogId) -> String {
+        format!("celeris.{}.{}.log.{}", self.cluster, self.incarnation, short_name(log))
+    }
+
+    /// Where a node, or with `*` each, publishes its heartbeats.
+    pub(crate) fn heartbeat(&self, node: &str) -> String {
+        format!("celeris.{}.{}.heartbeat.{node}", self.cluster, self.incarnation)
+    }
+
+    /// Where a node is asked for the tails of its logs.
+    pub(crate) fn tails(&self, node: &str) -> String {
+        format!("celeris.{}.{}.tails.{node}", self.cluster, self.incarnation)
+    }
+}
+
+/// `catalog`, or `s00` to `s63`: a log's name in streams, heartbeats and metrics.
+#[must_use]
+pub fn short_name(log: LogId) -> String {
+    match log {
+        LogId::Catalog => "catalog".to_owned(),
+        LogId::Shard(shard) => format!("s{:02}", shard.index()),
+    }
+}
+
+/// Access to JetStream, with its two limits of time.
+#[derive(Clone)]
+pub(crate) struct Access {
+    pub(crate) client: Client,
+    ack_timeout: Duration,
+    /// For appends.
+    pub(crate) appends: Context,
+    /// For everything else.
+    pub(crate) requests: Context,
+}
+
+impl Access {
+    pub(crate) fn new(client: &Client, timing: &Timing) -> Self {
+        // The context's timeout is what bounds an acknowledgement that is waited for.
+        let with = |timeout| context::ContextBuilder::new().timeout(timeout).build(client.clone());
+        Self {
+            client: client.clone(),
+            ack_timeout: timing.ack_timeout,
+            appends: with(timing.ack_timeout),
+            requests: with(REQUEST_TIMEOUT),
+        }
+    }
+
+    /// After this time an append has no answer.
+    pub(crate) fn appends_timeout(&self) -> Duration {
+        self.ack_timeout
+    }
+}
+
+/// One stream of one subject.
+#[derive(Clone)]
+pub(crate) struct Link {
+    pub(crate) access: Access,
+    pub(crate) stream: String,
+    pub(crate) subject: String,
+}
+
+/// What is known of a stream at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) bytes: u64,
+    /// Messages missing in between.
+    pub(crate) deleted: u64,
+}
+
+impl Link {
+    /// Creates the stream unless it exists.
+    pub(crate) async fn create(&self, options: &StreamOptions) -> Result<(), ClusterError> {
+        let config = stream::Config {
+            name: self.stream.clone(),
+            subjects: vec![self.subject.clone()],
+            num_replicas: options.replicas,
+            storage: stream::StorageType::File,
+            discard: stream::DiscardPolicy::New,
+            max_bytes: i64::try_from(options.bytes_max).unwrap_or(i64::MAX),
+            max_message_size: i32::try_from(options.message_bytes_max).unwrap_or(i32::MAX),
+            // Messages carry no id; the window is the smallest that servers take.
+            duplicate_window: Duration::from_millis(100),
+            deny_delete: true,
+            allow_direct: true,
+            ..stream::Config::default()
+        };
+        let mut reason = String::new();
+        for _ in 0..CREATE_ATTEMPTS {
+            match self.access.requests.get_or_create_stream(config.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(error) => reason = error.to_string(),
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        Err(self.failed("create", reason))
+    }
+
+    pub(crate) async fn handle(&self) -> Result<stream::Stream<()>, ClusterError> {
+        let found = self.access.requests.get_stream_no_info(&self.stream).await;
+        found.map_err(|error| self.failed("find", error.to_string()))
+    }
+
+    /// What the leader says of the stream. A deposed leader may say less than there is.
+    pub(crate) async fn extent(&self) -> Result<Extent, ClusterError> {
+        let info = self.handle().await?.get_info().await;
+        let state = info.map_err(|error| self.failed("read the state of", error.to_string()))?.state;
+        Ok(Extent {
+            first: state.first_sequence,
+            last: state.last_sequence,
+            bytes: state.bytes,
+            deleted: state.deleted_count.unwrap_or(0),
+        })
+    }
+
+    /// Removes the messages before `sequence`.
+    pub(crate) async fn trim(&self, sequence: u64) -> Result<(), ClusterError> {
+        let purged = self.handle().await?.purge().sequence(sequence).await;
+        purged.map(|_| ()).map_err(|error| self.failed("trim", error.to_string()))
+    }
+
+    /// The message at this position, from the leader or any copy; `None` says nothing: it may be on
+    /// its way.
+    pub(crate) async fn message(&self, sequence: u64) -> Option<jetstream::message::StreamMessage> {
+        let stream = self.handle().await.ok()?;
+        match stream.get_raw_message(sequence).await {
+            Ok(message) => Some(message),
+            Err(_) => stream.direct_get(sequence).await.ok(),
+        }
+    }
+
+    fn failed(&self, action: &'static str, reason: String) -> ClusterError {
+        ClusterError::Stream { action, stream: self.stream.clone(), reason }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use celeris_model::Shards;
+
+    use super::*;
+
+    #[test]
+    fn the_logs_of_incarnations_have_streams_of_their_own() {
+        let names = Names { cluster: "main".to_owned(), incarnation: 3 };
+        let shard = LogId::Shard(Shards::new(8).unwrap().get(7).unwrap());
+        assert_eq!(names.stream(LogId::Catalog), "celeris-main-3-catalog");
+        assert_eq!(names.stream(shard), "celeris-main-3-s07");
+        assert_eq!(names.subject(shard), "celeris.main.3.log.s07");
+        assert_ne!(names.heartbeat("*"), names.tails("*"));
+    }
+}
