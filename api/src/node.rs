@@ -1,6 +1,7 @@
 //! Opens and closes a node: storage, predictor and manager over one data directory.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +10,10 @@ use celeris_export::{Sealer, SealingOptions};
 use celeris_manager::{Manager, ManagerError, ManagerOptions, names_by_id};
 use celeris_predictor::{DecisionLogging, Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageError, StorageOptions};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use crate::cluster::{Cluster, Membership};
+use crate::cluster::{Cluster, JoinError, Member, Membership, Parts};
 use crate::compute_pool::ComputePool;
 use crate::config::Config;
 use crate::ingest_pool::IngestPool;
@@ -24,6 +26,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The node cannot take part in its cluster.
+    #[error(transparent)]
+    Cluster(#[from] JoinError),
     /// The models cannot be loaded.
     #[error(transparent)]
     Manager(#[from] ManagerError),
@@ -42,6 +47,9 @@ pub enum StartError {
     #[error(transparent)]
     System(#[from] io::Error),
 }
+
+/// Maximum bytes of a group of records in a replicated log.
+const REPLICATED_COMMIT_BYTES: usize = 256 << 10;
 
 /// Maximum number of concurrent metric renderings: enough for two scrapers, and few because each is
 /// expensive.
@@ -83,7 +91,9 @@ pub struct NodeOptions {
     /// The metrics that the node renders. The caller decides whether they are those of the process,
     /// see [`Series::install`].
     pub series: Arc<Series>,
-    /// The cluster that the node is a member of, if it is not on its own.
+    /// The address of the socket on which the node is to be served.
+    pub address: SocketAddr,
+    /// What the node takes of a cluster instead of the one that the configuration names, for tests.
     pub cluster: Option<Membership>,
 }
 
@@ -93,7 +103,7 @@ pub struct NodeOptions {
 /// # Errors
 /// [`StartError`]: the directory is in use, damaged or of another format, or a setting is invalid.
 pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
-    let NodeOptions { data_dir, binary, series, cluster } = options;
+    let NodeOptions { data_dir, binary, series, address, cluster } = options;
     let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
     let memory = &config.memory;
     let decisions = &config.decisions;
@@ -109,7 +119,15 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
     };
     // The trainer runs in another working directory and must find the same files.
     let data_dir = std::path::absolute(&data_dir).map_err(|source| StartError::DataDir { path: data_dir, source })?;
-    let storage = Storage::open(data_dir, &storage_options)?;
+    let member = Member::join(&config.cluster, address)?;
+    let storage = match &member {
+        // A batch is one message, of limited size.
+        Some(member) => {
+            let commit_bytes_max = storage_options.commit_bytes_max.min(REPLICATED_COMMIT_BYTES);
+            member.open_store(&data_dir, &StorageOptions { commit_bytes_max, ..storage_options })?
+        }
+        None => Storage::open(data_dir, &storage_options)?,
+    };
     let predictor_options = PredictorOptions {
         user_bytes_max: bytes(memory.users),
         feature_bytes_max: bytes(memory.features),
@@ -134,19 +152,31 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         training: config.training.options().map_err(StartError::Setting)?,
         import_dir: config.training.import_dir.clone(),
     };
-    let manager = Manager::open(storage.clone(), predictor.clone(), manager_options)?;
+    let manager = match &member {
+        Some(member) => Manager::join(storage.clone(), predictor.clone(), manager_options, member.peers())?,
+        None => Manager::open(storage.clone(), predictor.clone(), manager_options)?,
+    };
     let compute = ComputePool::start()?;
     compute.spawn(manager.clone().listen(losses));
     compute.spawn(manager.decisions().clone().run());
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
     let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing, names_by_id)).transpose()?;
     let ingest_pool = IngestPool::start(predictor.clone())?;
+    // From here on, other nodes may hand logs over to this one.
+    let started = member.map(|member| {
+        member.start(Parts { storage: storage.clone(), predictor: predictor.clone(), manager: manager.clone() })
+    });
+    let (cluster, replication) = match started.transpose()? {
+        Some((membership, replication)) => (Some(membership), Some(replication)),
+        None => (cluster, None),
+    };
     let node = Node::new(AppState {
         storage,
         predictor,
         manager,
         sealer,
         cluster: cluster.map(|cluster| Cluster::new(cluster, config.limits.streams)),
+        replication,
         compute,
         ingest_pool,
         limits: config.limits.clone(),
@@ -155,6 +185,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
             usize::try_from(config.limits.arriving.as_u64()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
         )),
         stream_permits: Arc::new(Semaphore::new(config.limits.streams)),
+        copy_permits: Arc::new(Semaphore::new(1)),
         metrics_permits: Semaphore::new(METRICS_AT_ONCE),
         series,
     });
@@ -162,7 +193,24 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
     Ok(node)
 }
 
+/// How long a node that is to stop waits at most until other nodes own its logs.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+
 impl Node {
+    /// Gives the logs of a cluster up to other nodes, and goes on answering meanwhile: requests are forwarded to
+    /// the new owners. Returns at once on its own, or if no other node is up.
+    pub async fn leave(&self) {
+        let Some(replication) = self.replication.as_ref().filter(|replication| !replication.live().is_empty()) else {
+            return;
+        };
+        replication.drain();
+        let mut views = replication.view();
+        let left = views.wait_for(|view| view.owned.is_empty());
+        if !matches!(tokio::time::timeout(LEAVE_TIMEOUT, left).await, Ok(Ok(_))) {
+            tracing::warn!("the other nodes did not take over in time");
+        }
+    }
+
     /// Cancels requests and trainings, stops the threads of the node, and closes the store:
     /// acknowledged data is durable, and later writes fail. Blocks. The data directory can be
     /// opened again when the runtime of the caller, whose tasks hold the node, is dropped too.
@@ -171,6 +219,9 @@ impl Node {
     /// As [`celeris_storage::Storage::close`].
     pub fn close(&self) -> Result<(), StorageError> {
         self.compute.stop();
+        if let Some(replication) = &self.replication {
+            Handle::current().block_on(replication.stop());
+        }
         // Before the store is closed, because the sealer reads from it.
         if let Some(sealer) = &self.sealer {
             sealer.stop();

@@ -73,10 +73,12 @@ fn router(node: Node, origins: Origins) -> Router {
     description.merge(of_metrics);
     description.merge(of_health);
     description::complete(&mut description);
+    let for_nodes = routes::cluster::for_nodes();
     let cors = option_layer(origins.cors());
     Router::new()
         .merge(api)
         .merge(for_scrapers)
+        .merge(for_nodes)
         .merge(routes::page::router())
         .merge(SwaggerUi::new("/docs").url("/openapi.json", description))
         .fallback(|| async { ApiError::not_found("no such path; GET /openapi.json lists them") })

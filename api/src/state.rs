@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
+use celeris_cluster::Cluster as Replication;
 use celeris_export::Sealer;
 use celeris_manager::Manager;
 use celeris_predictor::Predictor;
@@ -60,6 +61,8 @@ pub struct AppState {
     pub sealer: Option<Arc<Sealer>>,
     /// The cluster of the node; `None` if it is on its own.
     pub cluster: Option<Cluster>,
+    /// Replicates the logs of the cluster.
+    pub replication: Option<Arc<Replication>>,
     /// Threads on which requests compute.
     pub compute: ComputePool,
     /// Threads that ingest NDJSON streams.
@@ -72,6 +75,8 @@ pub struct AppState {
     pub arriving: Arc<Semaphore>,
     /// One permit per open NDJSON stream.
     pub stream_permits: Arc<Semaphore>,
+    /// One permit per copy of the store that another node gets.
+    pub copy_permits: Arc<Semaphore>,
     /// One permit per concurrent rendering of the metrics.
     pub metrics_permits: Semaphore,
     /// Metrics of the process.

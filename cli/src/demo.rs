@@ -57,7 +57,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
     runtime()?.block_on(async move {
         let listener = listen(&config).await?;
-        let node = open(&data_dir, &config)?;
+        let node = open(&data_dir, &config, &listener)?;
         let model = ModelName::new(MODEL).map_err(Failure::other)?;
         let ready = make_ready(&node, &listener, &model, &args).await;
         if ready.is_err() || args.exit_when_ready {

@@ -28,6 +28,7 @@ use std::fmt::Display;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
+use celeris_api::cluster::JoinError;
 use celeris_api::node::StartError;
 use celeris_datasets::DatasetError;
 use celeris_export::ExportError;
@@ -184,8 +185,10 @@ impl From<StartError> for Failure {
         match error {
             StartError::Storage(error) => error.into(),
             StartError::Manager(error) => error.into(),
+            StartError::Cluster(JoinError::Storage(error)) => error.into(),
+            StartError::Cluster(JoinError::Cluster(ref cause)) if cause.is_configuration() => Self::bad_input(error),
             StartError::Setting(_) | StartError::DataDir { .. } => Self::bad_input(error),
-            StartError::System(_) => Self::other(error),
+            StartError::Cluster(_) | StartError::System(_) => Self::other(error),
         }
     }
 }

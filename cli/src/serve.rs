@@ -33,7 +33,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let config = config::load(args.config.as_deref(), args.listen.as_deref()).map_err(Failure::BadInput)?;
     runtime()?.block_on(async move {
         let listener = listen(&config).await?;
-        let node = open(&args.data_dir, &config)?;
+        let node = open(&args.data_dir, &config, &listener)?;
         serve(listener, node, &config).await
     })
 }
@@ -43,13 +43,14 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::other)
 }
 
-/// Opens the node of this process.
-pub fn open(data_dir: &Path, config: &Config) -> Result<Node, Failure> {
+/// Opens the node of this process, which is to be served at this socket.
+pub fn open(data_dir: &Path, config: &Config, listener: &TcpListener) -> Result<Node, Failure> {
     faults::configure();
     let options = NodeOptions {
         data_dir: data_dir.to_owned(),
         binary: std::env::current_exe().map_err(Failure::other)?,
         series: Series::install().map_err(Failure::other)?,
+        address: listener.local_addr().map_err(Failure::other)?,
         cluster: None,
     };
     Ok(tokio::task::block_in_place(|| node::open(options, config))?)
@@ -89,9 +90,11 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failure> {
 pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result<(), Failure> {
     let served = async {
         let asked_to_stop = asked_to_stop()?;
+        let leaving = node.clone();
         let shutdown = async move {
             asked_to_stop.await;
             tracing::info!("stopping: requests under way are let through");
+            leaving.leave().await;
         };
         announce(listener.local_addr().map_err(Failure::other)?)?;
         server::serve(listener, node.clone(), &config.server, shutdown).await.map_err(Failure::other)

@@ -15,6 +15,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::append::Appender;
 use crate::batch::Writer;
+use crate::chain::Cursor;
 use crate::error::ClusterError;
 use crate::heartbeat::Heartbeat;
 use crate::hooks::Hooks;
@@ -23,7 +24,7 @@ use crate::log_task::LogTask;
 use crate::node::{LogHandle, Node, NodeParts};
 use crate::options::ClusterOptions;
 use crate::status::{self, ClusterStatus};
-use crate::streams::{Access, Link, Names};
+use crate::streams::{Access, Names};
 use crate::term::TermEnd;
 use crate::{beating, incarnations, server_checks, steering, upkeep};
 
@@ -46,6 +47,8 @@ pub struct Joined {
     options: ClusterOptions,
     access: Access,
     identity: ClusterIdentity,
+    /// Whether the incarnation began with the copy of a node.
+    is_from_copy: bool,
     writer: Writer,
     abort: watch::Sender<bool>,
 }
@@ -57,19 +60,83 @@ impl Joined {
         &self.identity
     }
 
+    /// Whether an empty store lacks what the cluster had before its logs began.
+    ///
+    /// # Errors
+    /// `Stream`.
+    pub async fn needs_copy(&self) -> Result<bool, ClusterError> {
+        if self.is_from_copy {
+            return Ok(true);
+        }
+        let all = std::iter::once(LogId::Catalog).chain(self.identity.shards.all().map(LogId::Shard));
+        for log in all {
+            if self.first(log).await? > 1 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a log does not reach back to where the store ends, so that the store of another node has to be
+    /// copied.
+    ///
+    /// # Errors
+    /// `NotAReplica`, `Stream` or `Storage`.
+    pub async fn is_behind(&self, storage: &Storage) -> Result<bool, ClusterError> {
+        let replica = storage.replica().ok_or(ClusterError::NotAReplica)?;
+        for log in replica.logs() {
+            let cursor = replica.cursor(log)?.and_then(|cursor| Cursor::decode(&cursor)).unwrap_or_default();
+            if cursor.sequence + 1 < self.first(log).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The first sequence that the stream of a log has or will have; 1 if there is no stream yet.
+    async fn first(&self, log: LogId) -> Result<u64, ClusterError> {
+        let link = self.names().link(&self.access, log);
+        link.create(&self.options.streams).await?;
+        Ok(link.extent().await?.first)
+    }
+
+    fn names(&self) -> Names {
+        Names { cluster: self.options.cluster.clone(), incarnation: self.identity.incarnation }
+    }
+
+    /// The other live nodes with their URLs: listens for their heartbeats.
+    pub async fn peers(&self) -> BTreeMap<NodeName, String> {
+        let mut peers = BTreeMap::new();
+        let subscribed = self.access.client.subscribe(self.names().heartbeat("*")).await;
+        let Ok(mut heartbeats) = subscribed else { return peers };
+        let listen = async {
+            while let Some(message) = heartbeats.next().await {
+                if let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&message.payload)
+                    && !heartbeat.is_stopped
+                    && heartbeat.node != self.options.node
+                {
+                    peers.insert(heartbeat.node, heartbeat.url);
+                }
+            }
+        };
+        // It ends with the time only.
+        let _ = tokio::time::timeout(self.options.timing.heartbeat * 5 / 2, listen).await;
+        peers
+    }
+
     /// Creates the logs' streams unless they exist, and begins to take part. `storage` is of
     /// [`Storage::open_replica`] with [`Joined::identity`]. Must be called in a runtime.
     ///
     /// # Errors
     /// `NotAReplica` or `Stream`.
     pub async fn start(self, storage: Arc<Storage>, hooks: Arc<dyn Hooks>) -> Result<Arc<Cluster>, ClusterError> {
-        let Self { options, access, identity, writer, abort } = self;
-        let names = Names { cluster: options.cluster.clone(), incarnation: identity.incarnation };
+        let names = self.names();
+        let Self { options, access, writer, abort, .. } = self;
         let ids: Vec<LogId> = storage.replica().ok_or(ClusterError::NotAReplica)?.logs().collect();
         let changed = watch::Sender::new(());
         let mut logs = BTreeMap::new();
         for log in ids {
-            let link = Link { access: access.clone(), stream: names.stream(log), subject: names.subject(log) };
+            let link = names.link(&access, log);
             link.create(&options.streams).await?;
             let state = Arc::new(LogState::new(log, changed.clone()));
             logs.insert(log, LogHandle { state, term: Arc::default(), link });
@@ -133,10 +200,10 @@ impl Cluster {
         let writer = Writer { node: options.node.clone(), process: u64::from_le_bytes(process) };
         let access = Access::new(&client, &options.timing);
         let abort = watch::Sender::new(false);
-        let identity = incarnations::find_or_found(&access, &options, abort.subscribe()).await?;
+        let (identity, is_from_copy) = incarnations::find_or_found(&access, &options, abort.subscribe()).await?;
         let names = Names { cluster: options.cluster.clone(), incarnation: identity.incarnation };
         check_name(&client, &names, &options).await?;
-        Ok(Joined { options, access, identity, writer, abort })
+        Ok(Joined { options, access, identity, is_from_copy, writer, abort })
     }
 
     /// What this node knows: the placement, and what it owns itself.

@@ -4,6 +4,22 @@ use celeris_model::{LogId, NodeName};
 use celeris_storage::StorageError;
 use thiserror::Error;
 
+impl ClusterError {
+    /// Whether a setting, or what it names, has to be changed.
+    #[must_use]
+    pub fn is_configuration(&self) -> bool {
+        matches!(
+            self,
+            Self::Name { .. }
+                | Self::Credentials { .. }
+                | Self::ServerVersion { .. }
+                | Self::NoSync { .. }
+                | Self::SyncUnknown { .. }
+                | Self::NameTaken { .. }
+        )
+    }
+}
+
 #[derive(Debug, Error)]
 pub enum ClusterError {
     #[error("{what} {name:?} must consist of 1 to 64 ASCII letters, digits, `-` and `_`")]

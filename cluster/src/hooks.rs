@@ -6,11 +6,23 @@ use celeris_storage::Applied;
 /// Is told what happens to the logs. All calls are made on threads that may block; those for one
 /// log in order and one at a time.
 pub trait Hooks: Send + Sync + 'static {
-    /// A batch of another owner was applied.
+    /// A group of another owner is about to be applied. If it must not be yet, the log is not followed any
+    /// further.
+    ///
+    /// # Errors
+    /// Why not.
+    fn applying(&self, _log: LogId, _group: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// A group of another owner was applied.
     fn applied(&self, log: LogId, applied: Applied);
 
     /// This node owns the log and will accept its writes once this returns.
     fn term_begins(&self, log: LogId);
+
+    /// This node owns the log and accepts its writes.
+    fn term_began(&self, _log: LogId) {}
 
     /// This node gives the log up: its queued writes are appended after this returns.
     fn releasing(&self, log: LogId);

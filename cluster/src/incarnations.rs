@@ -28,12 +28,13 @@ struct Incarnation {
     from: Option<u64>,
 }
 
-/// Reads the identity of the last incarnation, or founds the cluster.
+/// Reads the identity of the last incarnation, or founds the cluster. Also returns whether it began with the
+/// copy of a node.
 pub(crate) async fn find_or_found(
     access: &Access,
     options: &ClusterOptions,
     abort: watch::Receiver<bool>,
-) -> Result<ClusterIdentity, ClusterError> {
+) -> Result<(ClusterIdentity, bool), ClusterError> {
     let (stream, subject) = Names::incarnations(&options.cluster);
     let link = Link { access: access.clone(), stream, subject };
     link.create(&options.streams).await?;
@@ -57,7 +58,7 @@ pub(crate) async fn find_or_found(
     read(&link, options, last).await
 }
 
-async fn read(link: &Link, options: &ClusterOptions, last: u64) -> Result<ClusterIdentity, ClusterError> {
+async fn read(link: &Link, options: &ClusterOptions, last: u64) -> Result<(ClusterIdentity, bool), ClusterError> {
     for _ in 0..READ_ATTEMPTS {
         if let Some(message) = link.message(last).await {
             return parse(&options.cluster, last, &message.payload).map_err(|reason| failed(link, reason));
@@ -75,7 +76,7 @@ fn found(options: &ClusterOptions) -> Result<Bytes, ClusterError> {
     Ok(serde_json::to_vec(&incarnation).expect("numbers and texts become JSON").into())
 }
 
-fn parse(cluster: &str, number: u64, message: &[u8]) -> Result<ClusterIdentity, String> {
+fn parse(cluster: &str, number: u64, message: &[u8]) -> Result<(ClusterIdentity, bool), String> {
     let incarnation: Incarnation = serde_json::from_slice(message).map_err(|error| error.to_string())?;
     let shards = Shards::new(incarnation.shards).ok_or("the number of shards is out of range")?;
     let digits = incarnation.hash_key.as_bytes();
@@ -87,7 +88,8 @@ fn parse(cluster: &str, number: u64, message: &[u8]) -> Result<ClusterIdentity, 
         let pair = str::from_utf8(pair).map_err(|error| error.to_string())?;
         *byte = u8::from_str_radix(pair, 16).map_err(|error| error.to_string())?;
     }
-    Ok(ClusterIdentity { name: cluster.to_owned(), incarnation: number, shards, hash_key })
+    let identity = ClusterIdentity { name: cluster.to_owned(), incarnation: number, shards, hash_key };
+    Ok((identity, incarnation.from.is_some()))
 }
 
 fn failed(link: &Link, reason: String) -> ClusterError {
@@ -102,7 +104,8 @@ mod tests {
     #[test]
     fn identities_keep_their_form() {
         let message = r#"{"shards":6,"hash_key":"000102030405060708090a0b0c0d0e0f","from":null}"#;
-        let identity = parse("main", 2, message.as_bytes()).unwrap();
+        let (identity, is_from_copy) = parse("main", 2, message.as_bytes()).unwrap();
+        assert!(!is_from_copy && parse("main", 2, message.replace("null", "1").as_bytes()).unwrap().1);
         let hash_key = std::array::from_fn(|at| u8::try_from(at).unwrap());
         let shards = Shards::new(6).unwrap();
         assert_eq!(identity, ClusterIdentity { name: "main".to_owned(), incarnation: 2, shards, hash_key });

@@ -1,5 +1,6 @@
 //! What this node knows of a log, shared by the tasks of the node.
 
+use std::fmt;
 use std::time::Duration;
 
 use celeris_model::LogId;
@@ -49,6 +50,33 @@ pub enum Problem {
     Deleted { messages: u64 },
     /// The store does not accept the log.
     Store { reason: String },
+}
+
+/// What is wrong, and what to do.
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Behind { applied, first } => write!(
+                formatter,
+                "the log begins at {first}, and this copy ends at {applied}: start the node again, and it gets the copy of another one"
+            ),
+            Self::Broken { reason } => write!(
+                formatter,
+                "the log is broken: {reason}. Compare the NATS servers; if no server has it whole, `celeris cluster recover` goes on from a copy"
+            ),
+            Self::WentBack { applied, last } => write!(
+                formatter,
+                "the log ends at {last}, before this copy, at {applied}: the NATS servers have lost messages; `celeris cluster recover` goes on from a copy"
+            ),
+            Self::Deleted { messages } => {
+                write!(
+                    formatter,
+                    "a NATS server lacks {messages} messages of the log: its files are damaged; replace its store"
+                )
+            }
+            Self::Store { reason } => write!(formatter, "the store does not take the log: {reason}"),
+        }
+    }
 }
 
 impl Problem {

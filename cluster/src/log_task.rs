@@ -178,7 +178,9 @@ impl LogTask {
             let replica = storage.replica().ok_or(StorageError::Closed)?;
             replica.apply(log, &[], &cursor)?;
             hooks.term_begins(log);
-            replica.begin_term(log, Box::new(journal))
+            replica.begin_term(log, Box::new(journal))?;
+            hooks.term_began(log);
+            Ok(())
         });
         if let Err(reason) = begun.await {
             // So that another node need not wait for this one.

@@ -36,6 +36,11 @@ impl Names {
         format!("celeris.{}.{}.log.{}", self.cluster, self.incarnation, short_name(log))
     }
 
+    /// The stream of a log.
+    pub(crate) fn link(&self, access: &Access, log: LogId) -> Link {
+        Link { access: access.clone(), stream: self.stream(log), subject: self.subject(log) }
+    }
+
     /// Where a node, or with `*` each, publishes its heartbeats.
     pub(crate) fn heartbeat(&self, node: &str) -> String {
         format!("celeris.{}.{}.heartbeat.{node}", self.cluster, self.incarnation)

@@ -119,6 +119,7 @@ impl Node {
             data_dir: data_dir.to_owned(),
             binary: binary::path(),
             series: Arc::new(Series::default()),
+            address,
             cluster,
         };
         let address = listener.local_addr().expect("the socket is bound");

@@ -56,6 +56,7 @@ const RULES: [CrateRule; 22] = [
         may_use: &[
             "celeris-model",
             "celeris-storage",
+            "celeris-cluster",
             "celeris-export",
             "celeris-features",
             "celeris-bandits",

@@ -1,20 +1,84 @@
 //! The cluster of the node.
 
+use std::io;
+
 use axum::Json;
-use axum::extract::State;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use celeris_model::{ModelId, VersionId};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::schema::cluster::{ClusterMap, ClusterReply};
+use crate::cluster::{StoreCopy, written_body};
+use crate::error::ApiError;
+use crate::schema::cluster::{ClusterMap, ClusterReply, DrainReply};
 use crate::state::Node;
 
+/// What clients and operators ask.
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(get_cluster))
+    OpenApiRouter::new().routes(routes!(get_cluster)).routes(routes!(drain))
 }
 
-/// Returns the nodes of the cluster, and which of them answers for which users.
+/// What the other nodes of the cluster ask: files, which may be large.
+pub fn for_nodes() -> axum::Router<Node> {
+    axum::Router::new()
+        .route("/v1/cluster/copy", axum::routing::get(get_copy))
+        .route("/v1/cluster/versions/{model}/{version}/{file}", axum::routing::get(get_version_file))
+}
+
+/// Returns the nodes of the cluster, which of them answers for which users, and how far the logs are.
 #[utoipa::path(get, path = "/v1/cluster", tag = "node", responses((status = 200, body = ClusterReply)))]
 async fn get_cluster(State(node): State<Node>) -> Json<ClusterReply> {
     let map = node.cluster.as_ref().map(|cluster| ClusterMap::from(&*cluster.view()));
-    Json(ClusterReply { enabled: map.is_some(), map })
+    let status = node.replication.as_ref().map(|replication| replication.status().into());
+    Json(ClusterReply { enabled: map.is_some(), map, status })
+}
+
+/// Has this node give its users up to the other nodes, and take none until it is started again. It goes on
+/// forwarding requests. Returns at once; `GET /v1/cluster` shows when it owns nothing.
+#[utoipa::path(post, path = "/v1/cluster/drain", tag = "node", responses((status = 202, body = DrainReply)))]
+async fn drain(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
+    let replication = node.replication.as_ref().ok_or_else(|| ApiError::not_found("the node is in no cluster"))?;
+    if replication.live().is_empty() {
+        return Err(ApiError::unavailable("no other node is up that could take the users over"));
+    }
+    replication.drain();
+    let owned = replication.view().borrow().owned.len();
+    Ok((axum::http::StatusCode::ACCEPTED, Json(DrainReply { draining: true, owned })))
+}
+
+/// A copy of the store, as a tar archive.
+async fn get_copy(State(node): State<Node>) -> Result<Response, ApiError> {
+    if node.replication.is_none() {
+        return Err(ApiError::not_found("the node is in no cluster"));
+    }
+    let permit = node.copy_permits.clone().try_acquire_owned();
+    let permit = permit.map_err(|_| ApiError::unavailable("the store is being copied for another node"))?;
+    let storage = node.storage.clone();
+    let made = tokio::task::spawn_blocking(move || StoreCopy::make(&storage)).await;
+    let copy = made.map_err(ApiError::internal)??;
+    let body = written_body(move |into| {
+        let _permit = permit;
+        copy.write(into)
+    });
+    Ok(([(header::CONTENT_TYPE, "application/x-tar")], body).into_response())
+}
+
+/// A file of a version.
+async fn get_version_file(
+    State(node): State<Node>,
+    Path((model, version, file)): Path<(u64, u64, String)>,
+) -> Result<Response, ApiError> {
+    if node.replication.is_none() {
+        return Err(ApiError::not_found("the node is in no cluster"));
+    }
+    let manager = node.manager.clone();
+    let opened = move || manager.versions().open_file((ModelId(model), VersionId(version)), &file);
+    let (mut opened, bytes) = tokio::task::spawn_blocking(opened).await.map_err(ApiError::internal)??;
+    let body: Body = written_body(move |into| io::copy(&mut opened, into).map(drop));
+    let headers =
+        [(header::CONTENT_TYPE, "application/octet-stream".to_owned()), (header::CONTENT_LENGTH, bytes.to_string())];
+    Ok((headers, body).into_response())
 }

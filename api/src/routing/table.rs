@@ -49,7 +49,7 @@ pub struct Rule {
 /// An operation: method and path as in the description.
 type Operation = (Method, &'static str, Route, Repeat);
 
-static OPERATIONS: [Operation; 44] = {
+static OPERATIONS: [Operation; 45] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
         Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Lines, Observation, UserInBody, UserInPath,
@@ -96,6 +96,7 @@ static OPERATIONS: [Operation; 44] = {
         (Method::GET, "/v1/models/{model}/selection", Any, Safe),
         (Method::POST, "/v1/models/{model}/evaluate-policy", Any, Safe),
         (Method::GET, "/v1/cluster", Any, Safe),
+        (Method::POST, "/v1/cluster/drain", Any, Safe),
         (Method::GET, "/healthz", Any, Safe),
         (Method::GET, "/readyz", Any, Safe),
         (Method::GET, "/metrics", Any, Safe),

@@ -1,5 +1,6 @@
 //! The cluster of a node.
 
+use celeris_cluster::{ClusterStatus, LogStatus, NodeStatus, Phase};
 use celeris_model::{ClusterView, LogId, NodeName, Placement, Shards};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,6 +19,103 @@ pub struct ClusterReply {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub map: Option<ClusterMap>,
+    /// How the logs and the nodes are, as this node knows it; absent if the node is in no cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub status: Option<ClusterState>,
+}
+
+/// The answer to a request to drain a node.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DrainReply {
+    /// Always true.
+    pub draining: bool,
+    /// The logs that the node owns still.
+    pub owned: usize,
+}
+
+/// The logs and the nodes of a cluster, as one node knows them.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ClusterState {
+    /// The name of the cluster.
+    pub cluster: String,
+    /// Increases with every recovery from the copy of a node.
+    pub incarnation: u64,
+    /// All nodes that were heard of, live or not.
+    pub nodes: Vec<NodeState>,
+    /// The copies of the logs on this node: the catalog, and then the shards.
+    pub logs: Vec<LogState>,
+    /// Why this node must be started again; null if all is well.
+    pub failure: Option<String>,
+}
+
+/// A node, by what it said last.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct NodeState {
+    #[schema(value_type = Name)]
+    pub node: NodeName,
+    pub url: String,
+    /// Whether it was heard of in the last seconds.
+    pub live: bool,
+    /// Whether it gives its users up.
+    pub draining: bool,
+    /// The number of logs that it owns.
+    pub owns: usize,
+}
+
+/// A log, as the copy of this node has it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LogState {
+    /// `catalog`, or `s00` to `s63`.
+    pub log: String,
+    /// `following`, `claiming`, `owning`, `releasing`, or `stuck` after a problem.
+    #[schema(value_type = String)]
+    pub phase: Phase,
+    /// The node that owns it, as far as the copy was read.
+    #[schema(value_type = Option<Name>)]
+    pub owner: Option<NodeName>,
+    /// Increases with every change of the owner.
+    pub epoch: u64,
+    /// The last batch of the copy.
+    pub applied: u64,
+    /// The last batch of the copy that survives a power failure.
+    pub durable: u64,
+    /// The batches that the copy lacks, by what the owner said last.
+    pub lag: u64,
+    /// The age of the copy in seconds, at most; null if it is not known.
+    pub staleness_seconds: Option<f64>,
+    /// What is wrong; null if nothing is.
+    pub problem: Option<String>,
+}
+
+impl From<ClusterStatus> for ClusterState {
+    fn from(status: ClusterStatus) -> Self {
+        let node = |(node, status): (NodeName, NodeStatus)| NodeState {
+            node,
+            owns: status.logs.values().filter(|log| log.epoch.is_some()).count(),
+            url: status.url,
+            live: status.is_live,
+            draining: status.is_draining,
+        };
+        let log = |(log, status): (String, LogStatus)| LogState {
+            log,
+            phase: status.phase,
+            owner: status.owner,
+            epoch: status.epoch,
+            applied: status.applied,
+            durable: status.durable,
+            lag: status.lag,
+            staleness_seconds: status.staleness_seconds,
+            problem: status.problem.as_ref().map(ToString::to_string),
+        };
+        Self {
+            cluster: status.cluster,
+            incarnation: status.incarnation,
+            nodes: status.nodes.into_iter().map(node).collect(),
+            logs: status.logs.into_iter().map(log).collect(),
+            failure: status.failure,
+        }
+    }
 }
 
 /// The map of a cluster, as this node knows it.

@@ -1,0 +1,292 @@
+//! A node joins its cluster, and takes part in it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use celeris_cluster::{Cluster as Replication, ClusterError, ClusterOptions, Hooks, Joined, StreamOptions};
+use celeris_manager::{Manager, Peers, Readiness};
+use celeris_model::{ClusterView, LogId, NodeName, Shard, Shards};
+use celeris_predictor::Predictor;
+use celeris_storage::{Applied, DirectoryContents, Storage, StorageError, StorageOptions};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::freshness::{Confirming, Freshness};
+use super::versions::PeerVersions;
+use super::{Downloader, Membership, finish_replacing, receive, set_aside};
+use crate::config;
+
+/// Between two reports of the versions that this node is ready to serve.
+const READY_EVERY: Duration = Duration::from_millis(500);
+
+/// Why a node cannot take part in its cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("the node needs a copy of the store of another node: {0}")]
+    Copy(io::Error),
+}
+
+/// A node that knows its cluster, and does not take part yet.
+pub struct Member {
+    joined: Joined,
+    views: watch::Sender<ClusterView>,
+    downloader: Arc<Downloader>,
+    running: Arc<Running>,
+    ready_within: Duration,
+}
+
+/// The replication, once it runs.
+#[derive(Default)]
+struct Running(std::sync::OnceLock<Arc<Replication>>);
+
+fn options(config: &config::Cluster, address: SocketAddr) -> Option<ClusterOptions> {
+    let (cluster, node) = (config.name.clone()?, config.node.clone()?);
+    let url = config.url.clone().unwrap_or_else(|| format!("http://{address}"));
+    Some(ClusterOptions {
+        credentials: config.nats_credentials.clone(),
+        monitor_urls: config.nats_monitor.clone(),
+        unsafe_no_sync: config.unsafe_no_sync,
+        shards: Shards::new(config.shards)?,
+        streams: StreamOptions { replicas: config.replicas, trim_delay: config.trim_delay, ..StreamOptions::default() },
+        ..ClusterOptions::new(cluster, node, url, config.nats.clone())
+    })
+}
+
+impl Member {
+    /// Connects to the cluster of the configuration; `None` if it names none. `address` is that of the node's
+    /// socket. Must be called in a runtime, on a thread that may block.
+    ///
+    /// # Errors
+    /// Those of [`Replication::join`].
+    pub fn join(config: &config::Cluster, address: SocketAddr) -> Result<Option<Self>, JoinError> {
+        let Some(options) = options(config, address) else { return Ok(None) };
+        let view = ClusterView { node: options.node.clone(), placement: Default::default(), owned: Default::default() };
+        let joined = Handle::current().block_on(Replication::join(options))?;
+        Ok(Some(Self {
+            joined,
+            views: watch::Sender::new(view),
+            downloader: Arc::new(Downloader::start()),
+            running: Arc::default(),
+            ready_within: config.ready_within,
+        }))
+    }
+
+    /// Opens this node's copy of the store. A node without one, or with one that the logs do not reach back to,
+    /// gets that of another node first.
+    ///
+    /// # Errors
+    /// Those of the store, or `Copy` if no other node can be reached that has one.
+    pub fn open_store(&self, dir: &Path, options: &StorageOptions) -> Result<Storage, JoinError> {
+        let identity = self.joined.identity();
+        finish_replacing(dir).map_err(JoinError::Copy)?;
+        match DirectoryContents::of(dir)? {
+            DirectoryContents::Nothing => {
+                if Handle::current().block_on(self.joined.needs_copy())? {
+                    self.fetch_copy(dir)?;
+                }
+            }
+            DirectoryContents::Copy { cluster, incarnation }
+                if cluster == identity.name && incarnation < identity.incarnation =>
+            {
+                tracing::warn!(incarnation, "the store is of an earlier incarnation of the cluster; it is set aside");
+                set_aside(dir, incarnation).map_err(JoinError::Copy)?;
+                self.fetch_copy(dir)?;
+            }
+            // The store says what is wrong with it.
+            DirectoryContents::Copy { .. } | DirectoryContents::Store => {}
+        }
+        let storage = Storage::open_replica(dir, options, identity)?;
+        if !Handle::current().block_on(self.joined.is_behind(&storage))? {
+            return Ok(storage);
+        }
+        tracing::warn!("the logs do not reach back to what this node has");
+        storage.close()?;
+        drop(storage);
+        self.fetch_copy(dir)?;
+        Ok(Storage::open_replica(dir, options, identity)?)
+    }
+
+    /// Replaces the database by a copy of that of another node.
+    fn fetch_copy(&self, dir: &Path) -> Result<(), JoinError> {
+        let mut failure =
+            io::Error::new(io::ErrorKind::NotFound, "no other node is up; start one that has the store first");
+        for (node, url) in Handle::current().block_on(self.joined.peers()) {
+            tracing::info!(%node, url, "getting a copy of the store");
+            match self.downloader.get(&url, "/v1/cluster/copy").and_then(|archive| receive(dir, archive)) {
+                Ok(()) => {
+                    tracing::info!(%node, "the copy of the store is complete");
+                    return Ok(());
+                }
+                Err(error) => {
+                    tracing::warn!(%node, %error, "no copy of the store from this node");
+                    failure = error;
+                }
+            }
+        }
+        Err(JoinError::Copy(failure))
+    }
+
+    /// The other nodes, for the manager.
+    #[must_use]
+    pub fn peers(&self) -> Peers {
+        let source = PeerVersions { views: self.views.subscribe(), downloader: Arc::clone(&self.downloader) };
+        Peers {
+            source: Arc::new(source),
+            readiness: Arc::new(Reported(Arc::clone(&self.running))),
+            ready_within: self.ready_within,
+        }
+    }
+
+    /// Takes part in the cluster with these components from now on.
+    ///
+    /// # Errors
+    /// `Cluster`.
+    pub fn start(self, parts: Parts) -> Result<(Membership, Arc<Replication>), JoinError> {
+        let Self { joined, views, running, .. } = self;
+        let storage = Arc::new(parts.storage.clone());
+        let manager = Arc::downgrade(&parts.manager);
+        let hooks = Arc::new(NodeHooks { parts });
+        let replication = Handle::current().block_on(joined.start(storage, hooks))?;
+        let published = replication.view();
+        // A node has one replication.
+        let _ = running.0.set(Arc::clone(&replication));
+        let membership =
+            Membership { views: views.subscribe(), freshness: Arc::new(Measured(Arc::clone(&replication))) };
+        tokio::spawn(publish(published, views));
+        tokio::spawn(report_ready(manager, Arc::downgrade(&replication)));
+        Ok((membership, replication))
+    }
+}
+
+/// Passes the views of the cluster on to those who subscribed before it was started.
+async fn publish(mut from: watch::Receiver<ClusterView>, to: watch::Sender<ClusterView>) {
+    loop {
+        to.send_replace(from.borrow_and_update().clone());
+        if from.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reports to the other nodes which versions this node has ready.
+async fn report_ready(manager: Weak<Manager>, replication: Weak<Replication>) {
+    let mut ticks = tokio::time::interval(READY_EVERY);
+    let mut reported = Vec::new();
+    loop {
+        ticks.tick().await;
+        let (Some(manager), Some(replication)) = (manager.upgrade(), replication.upgrade()) else { return };
+        let ready = manager.ready();
+        if ready != reported {
+            replication.set_ready(ready.clone());
+            reported = ready;
+        }
+    }
+}
+
+/// The components that follow the logs.
+pub struct Parts {
+    pub storage: Storage,
+    pub predictor: Arc<Predictor>,
+    pub manager: Arc<Manager>,
+}
+
+/// Brings the components in line with the logs.
+struct NodeHooks {
+    parts: Parts,
+}
+
+impl Hooks for NodeHooks {
+    fn applying(&self, log: LogId, entries: &[u8]) -> Result<(), String> {
+        let Some(replica) = self.parts.storage.replica() else { return Ok(()) };
+        let erased = replica.erased_by(log, entries).map_err(|error| error.to_string())?;
+        if erased.is_empty() {
+            return Ok(());
+        }
+        self.parts.predictor.applying(&erased).map_err(|error| error.to_string())
+    }
+
+    fn applied(&self, log: LogId, applied: Applied) {
+        let Parts { predictor, manager, .. } = &self.parts;
+        match applied {
+            Applied::Group(group) => {
+                if let (Err(error), LogId::Shard(shard)) = (predictor.applied(&group), log) {
+                    tracing::warn!(%error, %log, "what is in memory of the users may be outdated; it is dropped");
+                    predictor.forget_shard(shard);
+                }
+                manager.observed(&group.records);
+            }
+            Applied::Catalog { documents, items } => manager.applied(&documents, &items),
+        }
+    }
+
+    fn term_begins(&self, _log: LogId) {}
+
+    fn term_began(&self, log: LogId) {
+        if log == LogId::Catalog {
+            let manager = Arc::clone(&self.parts.manager);
+            // It may take long, and ends by itself if another node takes over meanwhile.
+            let led = std::thread::Builder::new().name("celeris-lead".to_owned()).spawn(move || {
+                if let Err(error) = manager.lead() {
+                    tracing::warn!(%error, "this node owns the catalog and cannot lead");
+                }
+            });
+            if let Err(error) = led {
+                tracing::error!(%error, "no thread for the beginning of the lead can be started");
+            }
+        }
+    }
+
+    fn releasing(&self, log: LogId) {
+        if log == LogId::Catalog {
+            self.parts.manager.follow();
+        }
+    }
+
+    fn term_ended(&self, log: LogId) {
+        match log {
+            LogId::Catalog => self.parts.manager.follow(),
+            LogId::Shard(shard) => self.parts.predictor.forget_shard(shard),
+        }
+    }
+}
+
+/// The ages that the replication measures.
+struct Measured(Arc<Replication>);
+
+impl Freshness for Measured {
+    fn staleness(&self, shard: Shard) -> Option<Duration> {
+        self.0.staleness(LogId::Shard(shard))
+    }
+
+    fn confirm(&self, shard: Shard) -> Confirming<'_> {
+        Box::pin(async move {
+            self.0.confirm(LogId::Shard(shard)).await.map_err(|error| match error {
+                ClusterError::Stopped { reason, .. } => StorageError::Poisoned { cause: reason.into() },
+                _ => StorageError::NotOwner,
+            })
+        })
+    }
+}
+
+/// What the other nodes have reported.
+struct Reported(Arc<Running>);
+
+impl Readiness for Reported {
+    fn lagging(&self, version: &str) -> Vec<NodeName> {
+        let Some(replication) = self.0.0.get() else { return Vec::new() };
+        let lags = |ready: &Vec<String>| !ready.iter().any(|other| other == version);
+        replication
+            .live()
+            .into_iter()
+            .filter(|heartbeat| lags(&heartbeat.ready))
+            .map(|heartbeat| heartbeat.node)
+            .collect()
+    }
+}
