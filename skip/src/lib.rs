@@ -28,6 +28,8 @@ pub enum Need {
     Mount,
     /// The data set `ml-latest-small` of MovieLens.
     MovieLens,
+    /// `nats-server`, which replicates the logs of a cluster.
+    Nats,
     /// The sample of the Open Bandit Dataset.
     OpenBandit,
     /// The tools from the registries of npm and Python that `tests/openapi/run` installs, and which
@@ -38,11 +40,12 @@ pub enum Need {
 }
 
 impl Need {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Browser,
         Self::Commands,
         Self::Mount,
         Self::MovieLens,
+        Self::Nats,
         Self::OpenBandit,
         Self::OpenApiTools,
         Self::Peers,
@@ -56,6 +59,7 @@ impl Need {
             Self::Commands => "commands",
             Self::Mount => "mount",
             Self::MovieLens => "movielens",
+            Self::Nats => "nats",
             Self::OpenBandit => "open-bandit",
             Self::OpenApiTools => "openapi-tools",
             Self::Peers => "peers",

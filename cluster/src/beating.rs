@@ -1,0 +1,96 @@
+//! Sends and hears heartbeats, and answers for the tails of the logs that this node owns.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use serde::{Deserialize, Serialize};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::heartbeat::Heartbeat;
+use crate::log_state::Phase;
+use crate::node::Node;
+use crate::streams::short_name;
+
+/// Between attempts to subscribe.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// The end of a log that a node owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tail {
+    pub(crate) epoch: u64,
+    pub(crate) sequence: u64,
+}
+
+/// The answer to a question for tails, by the short names of the logs.
+pub(crate) type Tails = BTreeMap<String, Tail>;
+
+/// Sends a heartbeat in each interval, and whenever one is asked for.
+pub(crate) async fn send(node: Arc<Node>) {
+    let mut interval = interval(node.options.timing.heartbeat);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = node.beat.notified() => {}
+        }
+        send_one(&node).await;
+    }
+}
+
+pub(crate) async fn send_one(node: &Node) {
+    let heartbeat = node.next_heartbeat();
+    let message = serde_json::to_vec(&heartbeat).expect("numbers and texts become JSON");
+    let subject = node.names.heartbeat(node.writer.node.as_str());
+    if let Err(error) = node.access.client.publish(subject, message.into()).await {
+        tracing::debug!(%error, "a heartbeat is not sent");
+    }
+}
+
+/// Hears the heartbeats of all nodes.
+pub(crate) async fn hear(node: Arc<Node>) {
+    loop {
+        match node.access.client.subscribe(node.names.heartbeat("*")).await {
+            Ok(mut heartbeats) => {
+                while let Some(message) = heartbeats.next().await {
+                    match serde_json::from_slice::<Heartbeat>(&message.payload) {
+                        Ok(heartbeat) => node.hear(&heartbeat),
+                        Err(error) => tracing::warn!(%error, subject = %message.subject, "no heartbeat"),
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "heartbeats are not heard"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Answers other nodes that ask where the logs end which this node owns.
+pub(crate) async fn answer(node: Arc<Node>) {
+    loop {
+        match node.access.client.subscribe(node.names.tails(node.writer.node.as_str())).await {
+            Ok(mut questions) => {
+                while let Some(question) = questions.next().await {
+                    let Some(reply) = question.reply else { continue };
+                    let answer = serde_json::to_vec(&tails(&node)).expect("numbers become JSON");
+                    if let Err(error) = node.access.client.publish(reply, answer.into()).await {
+                        tracing::debug!(%error, "a question for tails is not answered");
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "questions for tails are not heard"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+fn tails(node: &Node) -> Tails {
+    let owned = node.logs.iter().filter(|(_, handle)| handle.state.phase() == Phase::Owning);
+    owned
+        .map(|(log, handle)| {
+            let cursor = handle.state.cursor();
+            (short_name(*log), Tail { epoch: cursor.epoch, sequence: cursor.sequence })
+        })
+        .collect()
+}

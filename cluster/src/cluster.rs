@@ -1,0 +1,276 @@
+//! A node's membership in a cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions};
+use celeris_model::{ClusterView, LogId, NodeName};
+use celeris_storage::{ClusterIdentity, Storage};
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::append::Appender;
+use crate::batch::Writer;
+use crate::error::ClusterError;
+use crate::heartbeat::Heartbeat;
+use crate::hooks::Hooks;
+use crate::log_state::LogState;
+use crate::log_task::LogTask;
+use crate::node::{LogHandle, Node, NodeParts};
+use crate::options::ClusterOptions;
+use crate::status::{self, ClusterStatus};
+use crate::streams::{Access, Link, Names};
+use crate::term::TermEnd;
+use crate::{beating, incarnations, server_checks, steering, upkeep};
+
+/// How long the first connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long after the limit of [`Cluster::stop`] the tasks may take to notice it.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A node that takes part in a cluster.
+pub struct Cluster {
+    node: Arc<Node>,
+    abort: watch::Sender<bool>,
+    logs: Mutex<Option<JoinSet<()>>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// A node that knows its cluster and takes no part in it yet.
+pub struct Joined {
+    options: ClusterOptions,
+    access: Access,
+    identity: ClusterIdentity,
+    writer: Writer,
+    abort: watch::Sender<bool>,
+}
+
+impl Joined {
+    /// What the store is opened with.
+    #[must_use]
+    pub fn identity(&self) -> &ClusterIdentity {
+        &self.identity
+    }
+
+    /// Creates the logs' streams unless they exist, and begins to take part. `storage` is of
+    /// [`Storage::open_replica`] with [`Joined::identity`]. Must be called in a runtime.
+    ///
+    /// # Errors
+    /// `NotAReplica` or `Stream`.
+    pub async fn start(self, storage: Arc<Storage>, hooks: Arc<dyn Hooks>) -> Result<Arc<Cluster>, ClusterError> {
+        let Self { options, access, identity, writer, abort } = self;
+        let names = Names { cluster: options.cluster.clone(), incarnation: identity.incarnation };
+        let ids: Vec<LogId> = storage.replica().ok_or(ClusterError::NotAReplica)?.logs().collect();
+        let changed = watch::Sender::new(());
+        let mut logs = BTreeMap::new();
+        for log in ids {
+            let link = Link { access: access.clone(), stream: names.stream(log), subject: names.subject(log) };
+            link.create(&options.streams).await?;
+            let state = Arc::new(LogState::new(log, changed.clone()));
+            logs.insert(log, LogHandle { state, term: Arc::default(), link });
+        }
+        let node = Arc::new(Node::new(NodeParts { options, names, writer, access, logs }));
+        let mut tasks = JoinSet::new();
+        for (log, handle) in &node.logs {
+            let appender = Appender {
+                link: handle.link.clone(),
+                retry_wait: node.options.timing.retry_wait,
+                abort: abort.subscribe(),
+                log: *log,
+                bytes_max: usize::try_from(node.options.streams.message_bytes_max).unwrap_or(usize::MAX),
+            };
+            let task = LogTask {
+                place: (*log, node.names.incarnation),
+                writer: node.writer.clone(),
+                storage: Arc::clone(&storage),
+                hooks: Arc::clone(&hooks),
+                state: Arc::clone(&handle.state),
+                catalog: Arc::clone(&node.catalog().state),
+                term: Arc::clone(&handle.term),
+                appender,
+                members: Arc::clone(&node.members),
+                timing: node.options.timing.clone(),
+            };
+            tasks.spawn(task.run());
+        }
+        let others = vec![
+            tokio::spawn(beating::send(Arc::clone(&node))),
+            tokio::spawn(beating::hear(Arc::clone(&node))),
+            tokio::spawn(beating::answer(Arc::clone(&node))),
+            tokio::spawn(steering::steer(Arc::clone(&node), changed.subscribe())),
+            tokio::spawn(upkeep::keep(Arc::clone(&node), storage)),
+        ];
+        Ok(Arc::new(Cluster { node, abort, logs: Mutex::new(Some(tasks)), tasks: Mutex::new(others) }))
+    }
+}
+
+impl Cluster {
+    /// Connects to the NATS servers, checks them, and reads the identity of the cluster, or founds
+    /// it.
+    ///
+    /// # Errors
+    /// `Name`, `Connect`, `ServerVersion`, `NoSync`, `SyncUnknown`, `Stream`,
+    /// `Identity`, `Random`; `NameTaken` if another process has the node's name.
+    pub async fn join(options: ClusterOptions) -> Result<Joined, ClusterError> {
+        if NodeName::new(options.cluster.as_str()).is_err() {
+            return Err(ClusterError::Name { what: "the name of the cluster", name: options.cluster });
+        }
+        let client = connect(&options).await?;
+        let server = client.server_info();
+        server_checks::check_version(&server.server_name, &server.version)?;
+        if options.unsafe_no_sync {
+            tracing::warn!("whether the NATS servers sync each write is not checked (unsafe_no_sync)");
+        } else {
+            server_checks::check_syncing(&options.monitor_urls).await?;
+        }
+        let mut process = [0; 8];
+        getrandom::fill(&mut process).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
+        let writer = Writer { node: options.node.clone(), process: u64::from_le_bytes(process) };
+        let access = Access::new(&client, &options.timing);
+        let abort = watch::Sender::new(false);
+        let identity = incarnations::find_or_found(&access, &options, abort.subscribe()).await?;
+        let names = Names { cluster: options.cluster.clone(), incarnation: identity.incarnation };
+        check_name(&client, &names, &options).await?;
+        Ok(Joined { options, access, identity, writer, abort })
+    }
+
+    /// What this node knows: the placement, and what it owns itself.
+    #[must_use]
+    pub fn view(&self) -> watch::Receiver<ClusterView> {
+        self.node.view.subscribe()
+    }
+
+    /// Set once the node cannot take part any more: it has given its logs up and must be stopped.
+    #[must_use]
+    pub fn failure(&self) -> watch::Receiver<Option<String>> {
+        self.node.failure.subscribe()
+    }
+
+    /// The state of the cluster, as this node sees it.
+    #[must_use]
+    pub fn status(&self) -> ClusterStatus {
+        status::of(&self.node)
+    }
+
+    /// The last heartbeats of the other live nodes.
+    #[must_use]
+    pub fn live(&self) -> Vec<Heartbeat> {
+        self.node.live()
+    }
+
+    /// Tells the other nodes what this one is ready for.
+    pub fn set_ready(&self, ready: Vec<String>) {
+        *self.node.ready.lock() = ready;
+        self.node.beat.notify_one();
+    }
+
+    /// Gives the logs up to other nodes, as soon as there are any.
+    pub fn drain(&self) {
+        self.node.is_draining.store(true, Ordering::Relaxed);
+        self.node.beat.notify_one();
+    }
+
+    /// Whether this node owns the log and no other can have acknowledged writes since.
+    #[must_use]
+    pub fn lease_valid(&self, log: LogId) -> bool {
+        self.node.logs.get(&log).is_some_and(|handle| handle.state.is_leased())
+    }
+
+    /// Makes sure that this node owns the log: what it reads afterwards is the latest.
+    ///
+    /// # Errors
+    /// `NotOwner` or `Stopped`.
+    pub async fn confirm(&self, log: LogId) -> Result<(), ClusterError> {
+        if self.lease_valid(log) {
+            return Ok(());
+        }
+        let term = self.node.logs.get(&log).and_then(|handle| handle.term.lock().clone());
+        let Some(term) = term else { return Err(ClusterError::NotOwner { log }) };
+        term.confirm().await.map_err(|end| match end {
+            TermEnd::Fenced | TermEnd::Released => ClusterError::NotOwner { log },
+            TermEnd::Stopped(reason) => ClusterError::Stopped { log, reason },
+        })
+    }
+
+    /// How old this node's copy of a log is at most; `None` if that is not known. An owner that was
+    /// deposed a moment ago, and does not know it yet, may have vouched for it.
+    #[must_use]
+    pub fn staleness(&self, log: LogId) -> Option<Duration> {
+        self.node.logs.get(&log)?.state.staleness(self.node.options.timing.lease)
+    }
+
+    /// Gives all logs up and disconnects, within a bounded time; idempotent. What is not appended by
+    /// then fails, and whether the last batch of each log is in it is not known.
+    pub async fn stop(&self) {
+        let logs = self.logs.lock().take();
+        let Some(mut logs) = logs else { return };
+        self.node.stop_logs();
+        let end = async { while logs.join_next().await.is_some() {} };
+        let limit = self.node.options.timing.stop;
+        if tokio::time::timeout(limit, end).await.is_err() {
+            tracing::warn!("the logs are not released in time");
+            self.abort.send_replace(true);
+            let end = async { while logs.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(ABORT_TIMEOUT, end).await;
+        }
+        self.node.is_stopped.store(true, Ordering::Relaxed);
+        self.tasks.lock().drain(..).for_each(|task| task.abort());
+        let farewell = async {
+            beating::send_one(&self.node).await;
+            self.node.access.client.flush().await
+        };
+        if !matches!(tokio::time::timeout(Duration::from_secs(1), farewell).await, Ok(Ok(()))) {
+            tracing::debug!("the other nodes are not told of the end");
+        }
+        // Its tasks end with the last of the client's clones.
+        let _ = self.node.access.client.drain().await;
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.abort.send_replace(true);
+        self.tasks.lock().drain(..).for_each(|task| task.abort());
+    }
+}
+
+async fn connect(options: &ClusterOptions) -> Result<Client, ClusterError> {
+    let failed = |reason: String| ClusterError::Connect { servers: options.servers.join(", "), reason };
+    let connect = ConnectOptions::new()
+        .name(format!("celeris {} {}", options.cluster, options.node))
+        .connection_timeout(Duration::from_secs(2))
+        .ping_interval(Duration::from_secs(2))
+        .request_timeout(Some(Duration::from_secs(3)))
+        .reconnect_delay_callback(|attempts| Duration::from_millis(100 * (attempts as u64).min(10)));
+    let servers: Result<Vec<async_nats::ServerAddr>, _> = options.servers.iter().map(|server| server.parse()).collect();
+    let servers = servers.map_err(|error| failed(error.to_string()))?;
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect.connect(servers)).await;
+    connected.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))
+}
+
+/// Listens whether another process has this node's name: two heartbeats, as one may be the last of
+/// a process that has ended.
+async fn check_name(client: &Client, names: &Names, options: &ClusterOptions) -> Result<(), ClusterError> {
+    let subscribed = client.subscribe(names.heartbeat(options.node.as_str())).await;
+    let failed = |reason: String| ClusterError::Connect { servers: options.servers.join(", "), reason };
+    let mut heartbeats = subscribed.map_err(|error| failed(error.to_string()))?;
+    let listen = async {
+        let mut alive = 0;
+        while let Some(message) = heartbeats.next().await {
+            let heartbeat = serde_json::from_slice::<Heartbeat>(&message.payload);
+            alive += u32::from(heartbeat.is_ok_and(|heartbeat| !heartbeat.is_stopped));
+            if alive == 2 {
+                return;
+            }
+        }
+    };
+    match tokio::time::timeout(options.timing.heartbeat * 5 / 2, listen).await {
+        Ok(()) => Err(ClusterError::NameTaken { node: options.node.clone() }),
+        Err(_) => Ok(()),
+    }
+}

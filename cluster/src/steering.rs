@@ -1,0 +1,154 @@
+//! Decides what this node is to do with each log, and, on the coordinator, where the shards are to be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use celeris_model::{LogId, NodeName, Placement, PlacementRevision};
+use tokio::sync::watch;
+use tokio::time::{Instant, interval};
+
+use crate::batch::FORMAT;
+use crate::heartbeat::{Heartbeat, LogReport};
+use crate::log_state::{Phase, Wish};
+use crate::members::{Candidacy, Election};
+use crate::node::{LogHandle, Node, report};
+use crate::placement::{Candidate, place};
+use crate::streams::short_name;
+
+/// How often everything is looked at again.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A copy that lacks more batches takes no shard over, if another one can.
+const LAG_MAX: u64 = 1000;
+
+/// Runs until it is dropped. `changed` is notified when a log's phase changes.
+pub(crate) async fn steer(node: Arc<Node>, mut changed: watch::Receiver<()>) {
+    let timing = &node.options.timing;
+    let mut election = Election::new(timing.dead_after, timing.election_step);
+    let mut look = interval(LOOK);
+    loop {
+        tokio::select! {
+            _ = look.tick() => {}
+            _ = changed.changed() => {}
+        }
+        node.publish_owned();
+        if node.failure.borrow().is_some() {
+            continue;
+        }
+        let live = node.live();
+        wish(node.catalog(), wish_for_catalog(&node, &live, &mut election));
+        if node.catalog().state.phase() == Phase::Owning {
+            coordinate(&node, &live);
+        }
+        let placement = node.view.borrow().placement.clone();
+        for (log, handle) in node.logs.iter().filter(|(log, _)| **log != LogId::Catalog) {
+            wish(handle, wish_for_shard(&node, &live, placement.owner(*log)));
+        }
+        metrics::gauge!("celeris_cluster_live_nodes").set((live.len() + 1) as f64);
+    }
+}
+
+/// Sets a wish, unless it is to stop or stays the same.
+fn wish(handle: &LogHandle, wish: Option<Wish>) {
+    let Some(wish) = wish else { return };
+    handle.state.wish.send_if_modified(|wished| {
+        let is_changed = *wished != Wish::Stop && *wished != wish;
+        if is_changed {
+            *wished = wish;
+        }
+        is_changed
+    });
+}
+
+/// `None` leaves it as it is: the log is given up only if another node can take it.
+fn wish_for_shard(node: &Node, live: &[Heartbeat], owner: Option<&NodeName>) -> Option<Wish> {
+    let owner = owner?;
+    if node.is_self(owner) {
+        return Some(Wish::Own);
+    }
+    live.iter().any(|heartbeat| heartbeat.node == *owner).then_some(Wish::Follow)
+}
+
+fn wish_for_catalog(node: &Node, live: &[Heartbeat], election: &mut Election) -> Option<Wish> {
+    let catalog = short_name(LogId::Catalog);
+    let report_of = |heartbeat: &Heartbeat| heartbeat.logs.get(&catalog).copied().unwrap_or_default();
+    let state = &node.catalog().state;
+    let can_own = |heartbeat: &&Heartbeat| !heartbeat.is_draining && !report_of(heartbeat).is_stuck;
+    let now = Instant::now();
+    let phase = state.phase();
+    if phase == Phase::Owning || phase == Phase::Releasing {
+        election.is_due(now, Candidacy { is_owned: true, is_released: false, place: None });
+        let gives_up = node.is_draining() && live.iter().any(|heartbeat| can_own(&heartbeat));
+        return Some(if gives_up { Wish::Follow } else { Wish::Own });
+    }
+    let is_owned = live.iter().any(|heartbeat| report_of(heartbeat).epoch.is_some());
+    let before = live.iter().filter(|heartbeat| can_own(heartbeat) && heartbeat.node < node.writer.node).count();
+    let is_candidate =
+        (!node.is_draining() || !live.iter().any(|heartbeat| can_own(&heartbeat))) && phase != Phase::Stuck;
+    let place = is_candidate.then(|| u32::try_from(before).unwrap_or(u32::MAX));
+    let cursor = state.cursor();
+    let is_released = cursor.is_released || cursor.epoch == 0;
+    let is_due = election.is_due(now, Candidacy { is_owned, is_released, place });
+    Some(if is_due { Wish::Own } else { Wish::Follow })
+}
+
+/// Publishes another placement if the present one does not fit.
+fn coordinate(node: &Node, live: &[Heartbeat]) {
+    let own = own_report(node);
+    let all: Vec<(&NodeName, &str, bool, &BTreeMap<String, LogReport>)> = live
+        .iter()
+        .filter(|heartbeat| heartbeat.formats.contains(&FORMAT))
+        .map(|heartbeat| (&heartbeat.node, heartbeat.url.as_str(), heartbeat.is_draining, &heartbeat.logs))
+        .chain([(&node.writer.node, node.options.url.as_str(), node.is_draining(), &own)])
+        .collect();
+    let shards: Vec<LogId> = node.logs.keys().copied().filter(|log| *log != LogId::Catalog).collect();
+    let names: Vec<String> = shards.iter().map(|log| short_name(*log)).collect();
+    let report = |logs: &BTreeMap<String, LogReport>, name: &str| logs.get(name).copied().unwrap_or_default();
+    let tail = |name: &str| all.iter().map(|(.., logs)| report(logs, name).applied).max().unwrap_or(0);
+    let tails: Vec<u64> = names.iter().map(|name| tail(name)).collect();
+    let is_recent = |logs: &BTreeMap<String, LogReport>| -> Vec<bool> {
+        let of = |(name, tail): (&String, &u64)| {
+            let report = report(logs, name);
+            !report.is_stuck && report.applied + LAG_MAX >= *tail
+        };
+        names.iter().zip(&tails).map(of).collect()
+    };
+    let stays = all.iter().any(|(_, _, is_draining, _)| !is_draining);
+    let candidates: Vec<Candidate> = all
+        .iter()
+        .filter(|(_, _, is_draining, _)| !is_draining || !stays)
+        .map(|(name, _, _, logs)| Candidate { node: (*name).clone(), is_recent: is_recent(logs) })
+        .collect();
+    let known = node.view.borrow().placement.clone();
+    let epoch = node.catalog().state.cursor().epoch;
+    let is_own = known.revision.epoch == epoch;
+    let present: Vec<Option<NodeName>> = shards
+        .iter()
+        .zip(&names)
+        .map(|(log, name)| {
+            // A new coordinator leaves the shards where they are, as far as it knows.
+            let owner = node.logs[log].state.cursor().owner().cloned();
+            let owner = if is_own { known.owner(*log).cloned() } else { owner.or(known.owner(*log).cloned()) };
+            let is_stuck =
+                |owner: &NodeName| all.iter().any(|(node, _, _, logs)| *node == owner && report(logs, name).is_stuck);
+            owner.filter(|owner| !is_stuck(owner))
+        })
+        .collect();
+    let number = if is_own { known.revision.number + 1 } else { 1 };
+    let placement = Placement {
+        revision: PlacementRevision { epoch, number },
+        nodes: all.iter().map(|(name, url, ..)| ((*name).clone(), (*url).to_owned())).collect(),
+        coordinator: Some(node.writer.node.clone()),
+        shards: place(&present, &candidates),
+    };
+    if !is_own || (&placement.nodes, &placement.shards) != (&known.nodes, &known.shards) {
+        tracing::info!(epoch, number, nodes = placement.nodes.len(), "the shards are placed");
+        node.adopt(&placement);
+        node.beat.notify_one();
+    }
+}
+
+fn own_report(node: &Node) -> BTreeMap<String, LogReport> {
+    node.logs.iter().map(|(log, handle)| (short_name(*log), report(&handle.state))).collect()
+}
