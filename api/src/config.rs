@@ -412,9 +412,6 @@ pub struct Cluster {
     pub url: Option<String>,
     /// The addresses of the NATS servers, such as `nats://10.0.0.1:4222`.
     pub nats: Vec<String>,
-    /// A file with credentials for NATS.
-    #[schema(value_type = Option<String>)]
-    pub nats_credentials: Option<PathBuf>,
     /// The monitoring addresses of the NATS servers, such as `http://10.0.0.1:8222`. The node reads there
     /// whether the servers sync every write (`sync_interval: always`), and does not start if they
     /// do not.
@@ -444,7 +441,6 @@ impl Default for Cluster {
             node: None,
             url: None,
             nats: Vec::new(),
-            nats_credentials: None,
             nats_monitor: Vec::new(),
             unsafe_no_sync: false,
             replicas: 3,

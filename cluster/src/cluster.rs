@@ -181,7 +181,7 @@ impl Cluster {
     /// it.
     ///
     /// # Errors
-    /// `Name`, `Connect`, `Credentials`, `ServerVersion`, `NoSync`, `SyncUnknown`, `Stream`,
+    /// `Name`, `Connect`, `ServerVersion`, `NoSync`, `SyncUnknown`, `Stream`,
     /// `Identity`, `Random`; `NameTaken` if another process has the node's name.
     pub async fn join(options: ClusterOptions) -> Result<Joined, ClusterError> {
         if NodeName::new(options.cluster.as_str()).is_err() {
@@ -308,17 +308,12 @@ impl Drop for Cluster {
 
 async fn connect(options: &ClusterOptions) -> Result<Client, ClusterError> {
     let failed = |reason: String| ClusterError::Connect { servers: options.servers.join(", "), reason };
-    let mut connect = ConnectOptions::new()
+    let connect = ConnectOptions::new()
         .name(format!("celeris {} {}", options.cluster, options.node))
         .connection_timeout(Duration::from_secs(2))
         .ping_interval(Duration::from_secs(2))
         .request_timeout(Some(Duration::from_secs(3)))
         .reconnect_delay_callback(|attempts| Duration::from_millis(100 * (attempts as u64).min(10)));
-    if let Some(file) = &options.credentials {
-        let credentials = |error: std::io::Error| ClusterError::Credentials { reason: error.to_string() };
-        let text = std::fs::read_to_string(file).map_err(credentials)?;
-        connect = connect.credentials(&text).map_err(credentials)?;
-    }
     let servers: Result<Vec<async_nats::ServerAddr>, _> = options.servers.iter().map(|server| server.parse()).collect();
     let servers = servers.map_err(|error| failed(error.to_string()))?;
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect.connect(servers)).await;

@@ -11,7 +11,6 @@ impl ClusterError {
         matches!(
             self,
             Self::Name { .. }
-                | Self::Credentials { .. }
                 | Self::ServerVersion { .. }
                 | Self::NoSync { .. }
                 | Self::SyncUnknown { .. }
@@ -26,8 +25,6 @@ pub enum ClusterError {
     Name { what: &'static str, name: String },
     #[error("cannot connect to the NATS servers {servers}: {reason}")]
     Connect { servers: String, reason: String },
-    #[error("cannot read the NATS credentials: {reason}")]
-    Credentials { reason: String },
     #[error("the NATS server {server} has version {version}, and {needed} or later is needed: update it")]
     ServerVersion { server: String, version: String, needed: &'static str },
     #[error(

@@ -1,6 +1,5 @@
 //! What a node's membership in a cluster needs.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use celeris_model::{NodeName, Shards};
@@ -14,10 +13,8 @@ pub struct ClusterOptions {
     pub node: NodeName,
     /// The URL that other nodes and clients reach this node by.
     pub url: String,
-    /// The URLs of the NATS servers.
+    /// The URLs of the NATS servers, with user and password if they ask for them.
     pub servers: Vec<String>,
-    /// A file with NATS credentials.
-    pub credentials: Option<PathBuf>,
     /// The URLs of the NATS servers' monitoring ports, as `http://host:8222`. From them the node
     /// reads whether the servers sync each write.
     pub monitor_urls: Vec<String>,
@@ -108,7 +105,6 @@ impl ClusterOptions {
             node,
             url: url.into(),
             servers,
-            credentials: None,
             monitor_urls: Vec::new(),
             unsafe_no_sync: false,
             shards: Shards::new(6).expect("6 is a number of shards"),

@@ -50,7 +50,6 @@ fn options(config: &config::Cluster, address: SocketAddr) -> Option<ClusterOptio
     let (cluster, node) = (config.name.clone()?, config.node.clone()?);
     let url = config.url.clone().unwrap_or_else(|| format!("http://{address}"));
     Some(ClusterOptions {
-        credentials: config.nats_credentials.clone(),
         monitor_urls: config.nats_monitor.clone(),
         unsafe_no_sync: config.unsafe_no_sync,
         shards: Shards::new(config.shards)?,

@@ -1,1 +1,81 @@
+//! Founding and joining a cluster, and leaving it.
 
+use celeris_cluster::{Cluster, ClusterError, Phase};
+use celeris_model::{LogId, Shards};
+
+use crate::nodes::{TestNode, Told, eventually, options, settled, start, stop};
+use crate::servers::{Servers, Sync};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_founders_one_wins_and_both_have_its_identity() {
+    let Some(servers) = Servers::start(1, Sync::Always) else { return };
+    let [mut first, second] = [0, 1].map(|number| options(&servers, number));
+    first.shards = Shards::new(5).unwrap();
+    let (first, second) = tokio::join!(Cluster::join(first), Cluster::join(second));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(first.identity(), second.identity());
+    assert_eq!(first.identity().incarnation, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_do_not_sync_are_refused_unless_that_is_accepted() {
+    let Some(servers) = Servers::start(1, Sync::Seldom) else { return };
+    let mut options = options(&servers, 0);
+    let refused = Cluster::join(options.clone()).await.err();
+    assert!(matches!(refused, Some(ClusterError::NoSync { .. })), "{refused:?}");
+    options.monitor_urls.clear();
+    let unknown = Cluster::join(options.clone()).await.err();
+    assert!(matches!(unknown, Some(ClusterError::SyncUnknown { .. })), "{unknown:?}");
+    options.unsafe_no_sync = true;
+    Cluster::join(options).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_with_the_name_of_a_node_is_refused() {
+    let Some(servers) = Servers::start(1, Sync::Always) else { return };
+    // Of two that start at once, one is told and gives everything up.
+    let mut both = [0, 0].map(|number| TestNode::new(options(&servers, number)));
+    let [one, other] = &mut both;
+    let (first, second) = tokio::join!(one.start(), other.start());
+    (first.unwrap(), second.unwrap());
+    let failed = |node: &TestNode| node.running().cluster.failure().borrow().is_some();
+    eventually("one gives in", || failed(&both[0]) || failed(&both[1])).await;
+    let stays = usize::from(failed(&both[0]));
+    both[1 - stays].stop().await;
+    settled(&[&both[stays]]).await;
+    assert!(!failed(&both[stays]));
+    // One that comes later is refused.
+    let refused = TestNode::new(options(&servers, 0)).start().await.err();
+    assert!(matches!(refused, Some(ClusterError::NameTaken { .. })), "{refused:?}");
+    both[stays].stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_stop_releases_all_logs() {
+    let Some(servers) = Servers::start(1, Sync::Always) else { return };
+    let mut nodes = start(&servers, 2).await;
+    settled(&[&nodes[0], &nodes[1]]).await;
+    let owned: Vec<LogId> = nodes[0].running().logs().into_iter().filter(|log| nodes[0].running().owns(*log)).collect();
+    let hooks = std::sync::Arc::clone(&nodes[0].running().hooks);
+    nodes[0].stop().await;
+    for log in owned {
+        let told: Vec<Told> =
+            hooks.of(log).into_iter().filter(|told| !matches!(told, Told::Records(_) | Told::Catalog)).collect();
+        assert_eq!(told[told.len() - 3..], [Told::TermBegins, Told::Releasing, Told::TermEnded]);
+    }
+    settled(&[&nodes[1]]).await;
+    stop(&mut nodes[1..]).await;
+    // The streams end with releases: whoever comes next waits for nobody.
+    let mut later = TestNode::new(options(&servers, 2));
+    later.start().await.unwrap();
+    eventually("it is read", || {
+        let node = later.running();
+        node.logs().iter().all(|log| {
+            let status = node.status(*log);
+            status.phase == Phase::Owning || (status.epoch > 0 && status.owner.is_none())
+        })
+    })
+    .await;
+    settled(&[&later]).await;
+    later.stop().await;
+}

@@ -228,7 +228,7 @@ pub async fn write(nodes: &Mutex<Vec<TestNode>>, number: usize) -> bool {
 pub async fn write_at(storage: &Arc<Storage>, number: usize) -> Result<(), StorageError> {
     match storage.log().append(observation(number))? {
         Appended::New(placed) => placed.durable().await.map(|_| ()),
-        Appended::Existing(existing) => existing.durable().await.map(|_| ()),
+        Appended::Existing(existing) => existing.placed.durable().await.map(|_| ()),
     }
 }
 
