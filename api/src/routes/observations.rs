@@ -27,6 +27,7 @@ pub struct CorrectBody {
 /// The user of an observation.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct ByUser {
     /// The user of the observation. Needed if several users have observations of this id.
     #[param(value_type = Option<Id>)]
