@@ -125,7 +125,7 @@ impl Upstream {
         };
         let end = self.0.end.get_or_init(|| End::Broken(why.to_owned())).clone();
         replies.close();
-        // Later replies could not be told from these.
+        // Later replies would be taken for replies to these lines.
         while replies.try_recv().is_ok() {}
         Err(end)
     }

@@ -18,7 +18,7 @@ pub enum Carried {
     /// It can be sent again.
     Kept(Kept),
     /// Its body is not kept; `None` once it was read.
-    Once(Box<Option<Request>>),
+    Once(Option<Request>),
 }
 
 impl Carried {
@@ -32,14 +32,14 @@ impl Carried {
     fn headers(&self) -> Option<&HeaderMap> {
         match self {
             Self::Kept(kept) => Some(&kept.parts.headers),
-            Self::Once(request) => request.as_ref().as_ref().map(Request::headers),
+            Self::Once(request) => request.as_ref().map(Request::headers),
         }
     }
 
     fn path_and_query(&self) -> &str {
         let uri = match self {
             Self::Kept(kept) => Some(&kept.parts.uri),
-            Self::Once(request) => request.as_ref().as_ref().map(Request::uri),
+            Self::Once(request) => request.as_ref().map(Request::uri),
         };
         uri.and_then(|uri| uri.path_and_query()).map_or("/", |path| path.as_str())
     }
@@ -406,7 +406,7 @@ mod tests {
         let moved = async {
             let _stuck = stuck.accept().await.unwrap();
             views.send_replace(view("a", &url));
-            std::future::pending::<()>().await
+            std::future::pending::<()>().await;
         };
         let exchange = exchange(&cluster, Repeat::Safe, None);
         let answered = tokio::select! {

@@ -98,8 +98,8 @@ where
     let is_stream = MediaType::NdJson.is_declared(request.headers());
     let carried = match rule {
         // Predictions are not copied: the extractor gives back those of other nodes' users.
-        Rule { route: Route::UserInBody, repeat: Repeat::Safe } => Carried::Once(Box::new(Some(request))),
-        _ if is_stream => Carried::Once(Box::new(Some(request))),
+        Rule { route: Route::UserInBody, repeat: Repeat::Safe } => Carried::Once(Some(request)),
+        _ if is_stream => Carried::Once(Some(request)),
         _ => Carried::Kept(kept(request).await?),
     };
     Exchange { cluster, rule, hop, noted, watching: cluster.watch(), target, carried }.run(run).await

@@ -218,8 +218,12 @@ fn lines_of_a_stuck_node_are_given_up_once_another_owns_them() {
     cluster.place(&[0, 1, 2, 0, 1, 2], 0);
     let mut stream = Open::to(cluster.client(0).address());
     let without_id = json!({"user": far, "item": "item-1", "label": 3.0});
-    stream.send(&body([line(&near, 1), line(&far, 2), without_id]));
+    stream.send(&body([line(&near, 1)]));
     assert_eq!(stream.reply()["user_epoch"], 1);
+    stream.send(&body([line(&far, 2), without_id]));
+    // The lines have arrived, and wait.
+    let _connection = stuck.accept().unwrap();
+    let started = Instant::now();
     cluster.place(&[0, 2, 2, 0, 2, 2], 0);
     let [with_id, without_id] = [stream.reply(), stream.reply()].map(|lost| lost["error"].clone());
     for lost in [&with_id, &without_id] {
@@ -227,6 +231,7 @@ fn lines_of_a_stuck_node_are_given_up_once_another_owns_them() {
     }
     assert!(with_id["detail"].as_str().unwrap().contains("safe because it has"), "{with_id}");
     assert!(without_id["detail"].as_str().unwrap().contains("give observations an observation_id"), "{without_id}");
+    assert!(started.elapsed() < Duration::from_secs(20), "not after the timeout of requests");
     stream.send(&body([line(&far, 2)]));
     assert_eq!(stream.reply()["user_epoch"], 1, "the new owner takes it");
 }
