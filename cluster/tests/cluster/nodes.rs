@@ -46,7 +46,7 @@ impl Hooks for Recorder {
         self.note(
             log,
             match applied {
-                Applied::Records(records) => Told::Records(records.len()),
+                Applied::Group(group) => Told::Records(group.records.len()),
                 Applied::Catalog { .. } => Told::Catalog,
             },
         );
