@@ -197,6 +197,17 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Node {
+    /// Completes if the node cannot take part in its cluster any more, and has to be started again.
+    pub async fn failed(&self) -> String {
+        let Some(replication) = &self.replication else { return std::future::pending().await };
+        let mut failure = replication.failure();
+        let failed = failure.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
+        match failed {
+            Some(failure) => failure,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Gives the logs of a cluster up to other nodes, and goes on answering meanwhile: requests are forwarded to
     /// the new owners. Returns at once on its own, or if no other node is up.
     pub async fn leave(&self) {

@@ -3,6 +3,7 @@
 //! `estimate` generates any number of users and items in process, for `estimate-size` and for the
 //! benches, which are a separate binary: see `celeris-bench`.
 
+mod cluster;
 mod completions;
 mod config;
 mod confined;
@@ -84,6 +85,7 @@ enum Command {
     Models(models::Args),
     /// Retrains a model of a running node.
     Retrain(retrain::Args),
+    Cluster(cluster::Args),
     /// Exports the store of a stopped node as Parquet.
     Export(export::Args),
     Evaluate(evaluate::Args),
@@ -102,6 +104,7 @@ impl Command {
             | Self::Train(_)
             | Self::Supervise(_)
             | Self::Become(_)
+            | Self::Cluster(_)
             | Self::Export(_) => true,
             Self::Config(_)
             | Self::Import(_)
@@ -238,6 +241,7 @@ pub fn run() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Retrain(args) => retrain::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
         Command::EstimateSize(args) => estimate_size::run(&args),

@@ -92,9 +92,13 @@ pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result
         let asked_to_stop = asked_to_stop()?;
         let leaving = node.clone();
         let shutdown = async move {
-            asked_to_stop.await;
-            tracing::info!("stopping: requests under way are let through");
-            leaving.leave().await;
+            tokio::select! {
+                () = asked_to_stop => {
+                    tracing::info!("stopping: requests under way are let through");
+                    leaving.leave().await;
+                }
+                failure = leaving.failed() => tracing::error!("stopping: {failure}"),
+            }
         };
         announce(listener.local_addr().map_err(Failure::other)?)?;
         server::serve(listener, node.clone(), &config.server, shutdown).await.map_err(Failure::other)

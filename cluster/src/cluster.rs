@@ -19,6 +19,7 @@ use crate::chain::Cursor;
 use crate::error::ClusterError;
 use crate::heartbeat::Heartbeat;
 use crate::hooks::Hooks;
+use crate::incarnations::Origin;
 use crate::log_state::LogState;
 use crate::log_task::LogTask;
 use crate::node::{LogHandle, Node, NodeParts};
@@ -30,6 +31,9 @@ use crate::{beating, incarnations, server_checks, steering, upkeep};
 
 /// How long the first connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Between two looks for a later incarnation.
+const LOOK_FOR_INCARNATIONS: Duration = Duration::from_secs(5);
 
 /// How long after the limit of [`Cluster::stop`] the tasks may take to notice it.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -171,6 +175,7 @@ impl Joined {
             tokio::spawn(beating::answer(Arc::clone(&node))),
             tokio::spawn(steering::steer(Arc::clone(&node), changed.subscribe())),
             tokio::spawn(upkeep::keep(Arc::clone(&node), storage)),
+            tokio::spawn(notice_incarnations(Arc::clone(&node))),
         ];
         Ok(Arc::new(Cluster { node, abort, logs: Mutex::new(Some(tasks)), tasks: Mutex::new(others) }))
     }
@@ -184,10 +189,33 @@ impl Cluster {
     /// `Name`, `Connect`, `ServerVersion`, `NoSync`, `SyncUnknown`, `Stream`,
     /// `Identity`, `Random`; `NameTaken` if another process has the node's name.
     pub async fn join(options: ClusterOptions) -> Result<Joined, ClusterError> {
+        let (client, access) = Self::connect(&options).await?;
+        let mut process = [0; 8];
+        getrandom::fill(&mut process).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
+        let writer = Writer { node: options.node.clone(), process: u64::from_le_bytes(process) };
+        let abort = watch::Sender::new(false);
+        let (identity, is_from_copy) = incarnations::find_or_found(&access, &options, abort.subscribe()).await?;
+        let names = Names { cluster: options.cluster.clone(), incarnation: identity.incarnation };
+        check_name(&client, &names, &options).await?;
+        Ok(Joined { options, access, identity, is_from_copy, writer, abort })
+    }
+
+    /// Begins the next incarnation of a cluster with the copy of a node, which does not run.
+    ///
+    /// # Errors
+    /// `Identity` if the copy is of an earlier incarnation than the last, or as [`Cluster::join`].
+    pub async fn begin_incarnation(options: ClusterOptions, origin: &Origin) -> Result<ClusterIdentity, ClusterError> {
+        let (_client, access) = Self::connect(&options).await?;
+        incarnations::begin(&access, &options, origin, watch::Sender::new(false).subscribe()).await
+    }
+
+    /// Connects to the servers and checks them.
+    async fn connect(options: &ClusterOptions) -> Result<(Client, Access), ClusterError> {
         if NodeName::new(options.cluster.as_str()).is_err() {
-            return Err(ClusterError::Name { what: "the name of the cluster", name: options.cluster });
+            let name = options.cluster.clone();
+            return Err(ClusterError::Name { what: "the name of the cluster", name });
         }
-        let client = connect(&options).await?;
+        let client = connect(options).await?;
         let server = client.server_info();
         server_checks::check_version(&server.server_name, &server.version)?;
         if options.unsafe_no_sync {
@@ -195,15 +223,8 @@ impl Cluster {
         } else {
             server_checks::check_syncing(&options.monitor_urls).await?;
         }
-        let mut process = [0; 8];
-        getrandom::fill(&mut process).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
-        let writer = Writer { node: options.node.clone(), process: u64::from_le_bytes(process) };
         let access = Access::new(&client, &options.timing);
-        let abort = watch::Sender::new(false);
-        let (identity, is_from_copy) = incarnations::find_or_found(&access, &options, abort.subscribe()).await?;
-        let names = Names { cluster: options.cluster.clone(), incarnation: identity.incarnation };
-        check_name(&client, &names, &options).await?;
-        Ok(Joined { options, access, identity, is_from_copy, writer, abort })
+        Ok((client, access))
     }
 
     /// What this node knows: the placement, and what it owns itself.
@@ -318,6 +339,22 @@ async fn connect(options: &ClusterOptions) -> Result<Client, ClusterError> {
     let servers = servers.map_err(|error| failed(error.to_string()))?;
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect.connect(servers)).await;
     connected.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))
+}
+
+/// Ends the part of this node in the cluster once a later incarnation has begun.
+async fn notice_incarnations(node: Arc<Node>) {
+    let mut ticks = tokio::time::interval(LOOK_FOR_INCARNATIONS);
+    loop {
+        ticks.tick().await;
+        let Ok(last) = incarnations::last(&node.access, &node.names.cluster).await else { continue };
+        if last > node.names.incarnation {
+            let failure = format!("incarnation {last} of the cluster has begun: start this node again");
+            tracing::error!("{failure}");
+            node.failure.send_replace(Some(failure));
+            node.stop_logs();
+            return;
+        }
+    }
 }
 
 /// Listens whether another process has this node's name: two heartbeats, as one may be the last of

@@ -58,6 +58,64 @@ pub(crate) async fn find_or_found(
     read(&link, options, last).await
 }
 
+/// Where an incarnation comes from: the copy of a node.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Of the copy; `None` if it is the store of a node on its own.
+    pub incarnation: Option<u64>,
+    pub shards: Shards,
+    pub hash_key: [u8; 16],
+}
+
+/// Appends the identity of the next incarnation, which begins with this copy.
+pub(crate) async fn begin(
+    access: &Access,
+    options: &ClusterOptions,
+    origin: &Origin,
+    abort: watch::Receiver<bool>,
+) -> Result<ClusterIdentity, ClusterError> {
+    let (stream, subject) = Names::incarnations(&options.cluster);
+    let link = Link { access: access.clone(), stream, subject };
+    link.create(&options.streams).await?;
+    let last = link.extent().await?.last;
+    let of = origin.incarnation.unwrap_or(0);
+    if of < last {
+        return Err(failed(
+            &link,
+            format!("the cluster is at incarnation {last}, and the copy is of incarnation {of}"),
+        ));
+    }
+    let hash_key = hex(&origin.hash_key);
+    let incarnation = Incarnation { shards: origin.shards.count(), hash_key, from: Some(of) };
+    let message = Bytes::from(serde_json::to_vec(&incarnation).expect("numbers and texts become JSON"));
+    // The stream may be lost too: what is missing before it is filled, so that its place is its number.
+    for place in last..=of {
+        let appender = Appender {
+            link: link.clone(),
+            retry_wait: options.timing.retry_wait,
+            abort: abort.clone(),
+            log: LogId::Catalog,
+            bytes_max: message.len(),
+        };
+        match appender.append(place, &message).await {
+            Outcome::Appended { .. } => {}
+            outcome => return Err(failed(&link, format!("incarnation {} was not begun: {outcome:?}", of + 1))),
+        }
+    }
+    let Origin { shards, hash_key, .. } = origin.clone();
+    Ok(ClusterIdentity { name: options.cluster.clone(), incarnation: of + 1, shards, hash_key })
+}
+
+/// The number of the last incarnation.
+pub(crate) async fn last(access: &Access, cluster: &str) -> Result<u64, ClusterError> {
+    let (stream, subject) = Names::incarnations(cluster);
+    Ok(Link { access: access.clone(), stream, subject }.extent().await?.last)
+}
+
+fn hex(key: &[u8]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 async fn read(link: &Link, options: &ClusterOptions, last: u64) -> Result<(ClusterIdentity, bool), ClusterError> {
     for _ in 0..READ_ATTEMPTS {
         if let Some(message) = link.message(last).await {
@@ -71,8 +129,7 @@ async fn read(link: &Link, options: &ClusterOptions, last: u64) -> Result<(Clust
 fn found(options: &ClusterOptions) -> Result<Bytes, ClusterError> {
     let mut key = [0; 16];
     getrandom::fill(&mut key).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
-    let hash_key = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    let incarnation = Incarnation { shards: options.shards.count(), hash_key, from: None };
+    let incarnation = Incarnation { shards: options.shards.count(), hash_key: hex(&key), from: None };
     Ok(serde_json::to_vec(&incarnation).expect("numbers and texts become JSON").into())
 }
 

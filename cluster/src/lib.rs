@@ -65,6 +65,7 @@ pub use cluster::{Cluster, Joined};
 pub use error::ClusterError;
 pub use heartbeat::{Heartbeat, LogReport};
 pub use hooks::Hooks;
+pub use incarnations::Origin;
 pub use log_state::{Phase, Problem};
 pub use options::{ClusterOptions, StreamOptions, Timing};
 pub use status::{ClusterStatus, LogStatus, NodeStatus};

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use celeris_cluster::{Cluster as Replication, ClusterError, ClusterOptions, Hooks, Joined, StreamOptions};
+use celeris_cluster::{Cluster as Replication, ClusterError, ClusterOptions, Hooks, Joined, Origin, StreamOptions};
 use celeris_manager::{Manager, Peers, Readiness};
 use celeris_model::{ClusterView, LogId, NodeName, Shard, Shards};
 use celeris_predictor::Predictor;
-use celeris_storage::{Applied, DirectoryContents, Storage, StorageError, StorageOptions};
+use celeris_storage::{Applied, ClusterIdentity, DirectoryContents, Storage, StorageError, StorageOptions};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -56,6 +56,22 @@ fn options(config: &config::Cluster, address: SocketAddr) -> Option<ClusterOptio
         streams: StreamOptions { replicas: config.replicas, trim_delay: config.trim_delay, ..StreamOptions::default() },
         ..ClusterOptions::new(cluster, node, url, config.nats.clone())
     })
+}
+
+/// Begins the next incarnation of the cluster of the configuration with this store, which is to be closed by
+/// [`Storage::begin_incarnation`] next.
+///
+/// # Errors
+/// Those of the cluster or the store.
+pub async fn begin_incarnation(config: &config::Cluster, storage: &Storage) -> Result<ClusterIdentity, JoinError> {
+    // Its address is of no use here.
+    let options = options(config, SocketAddr::from(([127, 0, 0, 1], 0)));
+    let options = options.ok_or(StorageError::NotOwner)?;
+    let origin = match storage.cluster()? {
+        Some(of) => Origin { incarnation: Some(of.incarnation), shards: of.shards, hash_key: of.hash_key },
+        None => Origin { incarnation: None, shards: options.shards, hash_key: storage.hash_key()? },
+    };
+    Ok(Replication::begin_incarnation(options, &origin).await?)
 }
 
 impl Member {

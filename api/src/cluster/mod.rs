@@ -29,7 +29,7 @@ pub use forward::{Answered, Failure, Forwarder};
 pub use freshness::{Confirming, Freshness, STALE_AFTER, Unmeasured};
 pub use headers::{Hop, MODEL_ID, OWNER, asks_for_redirect, owner, placement_of, set_placement};
 pub use kept::{Kept, NDJSON};
-pub use member::{JoinError, Member, Parts};
+pub use member::{JoinError, Member, Parts, begin_incarnation};
 pub use replies::{LineReply, Outcome};
 pub use router::{Late, Peer, Place, Watching, log_of};
 pub use store_copy::{StoreCopy, finish_replacing, receive, set_aside};

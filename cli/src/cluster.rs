@@ -1,0 +1,256 @@
+//! `celeris cluster`: the state of a cluster, draining of a node, and recovery from a copy.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use celeris_api::cluster::begin_incarnation;
+use celeris_api::config;
+use celeris_storage::{Storage, StorageOptions};
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::models::print;
+use crate::node_client::{NodeArgs, NodeClient};
+use crate::serve::runtime;
+
+/// Between two lines of `status --watch`.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// How long `drain` waits for the other nodes.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Shows and operates a cluster.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Shows the nodes, their users and the state of the logs, as one node knows them.
+    Status(StatusArgs),
+    /// Has a node give its users up to the other nodes, and waits until it has; then it can be stopped.
+    Drain(DrainArgs),
+    /// Makes the copy of the store in a data directory the log of the cluster: after the loss of the logs in
+    /// NATS, or to begin a cluster with the store of a node on its own.
+    Recover(RecoverArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct StatusArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Prints the answer of the node as JSON.
+    #[arg(long, conflicts_with = "watch")]
+    json: bool,
+    /// Prints one line a second until it is stopped.
+    #[arg(long)]
+    watch: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct DrainArgs {
+    /// The node to drain.
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct RecoverArgs {
+    /// The data directory of a node that does not run: of all copies, the one with the most observations.
+    #[arg(long)]
+    data_dir: PathBuf,
+    /// The configuration of the node, in TOML, with the section `[cluster]`.
+    #[arg(long)]
+    config: PathBuf,
+    /// Does it. Without, the command only says what it would do.
+    #[arg(long)]
+    yes: bool,
+}
+
+/// # Errors
+/// If the node cannot be reached or is in no cluster, or the recovery is not possible.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    match &args.command {
+        Command::Status(args) => status(args),
+        Command::Drain(args) => drain(args),
+        Command::Recover(args) => recover(args),
+    }
+}
+
+/// The answer of a node in a cluster.
+fn cluster_of(client: &NodeClient) -> Result<Value, Failure> {
+    let reply = client.get("/v1/cluster")?;
+    if reply["enabled"] == true {
+        return Ok(reply);
+    }
+    Err(Failure::bad_input(format!("{}: the node is in no cluster; its configuration has no [cluster]", client.url())))
+}
+
+fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let client = NodeClient::new(&args.node);
+    if args.watch {
+        cluster_of(&client)?;
+        return watch(&args.node);
+    }
+    let reply = cluster_of(&client)?;
+    if args.json {
+        return print(&format!("{reply}\n"));
+    }
+    print(&as_text(&reply))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("-")
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn as_text(reply: &Value) -> String {
+    let (map, status) = (&reply["map"], &reply["status"]);
+    let mut lines = format!(
+        "cluster {}, incarnation {}, coordinator {}, map {}.{}\n\n{:<12} {:<9} {:>4}  url\n",
+        text(&status["cluster"]),
+        status["incarnation"],
+        text(&map["coordinator"]),
+        map["revision"]["epoch"],
+        map["revision"]["number"],
+        "node",
+        "state",
+        "owns"
+    );
+    for node in list(&status["nodes"]) {
+        let state = match (node["live"] == true, node["draining"] == true) {
+            (false, _) => "DOWN",
+            (true, true) => "draining",
+            (true, false) => "live",
+        };
+        let _ = writeln!(lines, "{:<12} {state:<9} {:>4}  {}", text(&node["node"]), node["owns"], text(&node["url"]));
+    }
+    let _ = writeln!(
+        lines,
+        "\n{:<8} {:<12} {:>5} {:>10} {:>10} {:>6}  on {}",
+        "log",
+        "owner",
+        "epoch",
+        "applied",
+        "durable",
+        "lag",
+        text(&map["node"])
+    );
+    for log in list(&status["logs"]) {
+        let _ = writeln!(
+            lines,
+            "{:<8} {:<12} {:>5} {:>10} {:>10} {:>6}  {}{}",
+            text(&log["log"]),
+            text(&log["owner"]),
+            log["epoch"],
+            log["applied"],
+            log["durable"],
+            log["lag"],
+            text(&log["phase"]),
+            log["problem"].as_str().map(|problem| format!(": {problem}")).unwrap_or_default()
+        );
+    }
+    if let Some(failure) = status["failure"].as_str() {
+        let _ = writeln!(lines, "\n{failure}");
+    }
+    lines
+}
+
+/// One line a second: who owns how many shards, and how fast the logs grow. If the node does not answer,
+/// another one that it has named is asked.
+fn watch(args: &NodeArgs) -> Result<(), Failure> {
+    let mut urls = vec![args.url.clone()];
+    let mut last: Option<(Instant, u64)> = None;
+    loop {
+        let reply = urls.iter().find_map(|url| cluster_of(&NodeClient::new(&NodeArgs { url: url.clone() })).ok());
+        let line = match reply {
+            Some(reply) => {
+                urls = list(&reply["map"]["nodes"]).map(|node| text(&node["url"]).to_owned()).collect();
+                urls.push(args.url.clone());
+                let batches = list(&reply["status"]["logs"]).filter_map(|log| log["applied"].as_u64()).sum();
+                let now = Instant::now();
+                let rate = last.map(|(at, before)| batches.saturating_sub(before) as f64 / (now - at).as_secs_f64());
+                last = Some((now, batches));
+                as_line(&reply, rate.unwrap_or(0.0))
+            }
+            None => "no node of the cluster answers".to_owned(),
+        };
+        print(&format!("{} {line}\n", jiff::Zoned::now().strftime("%H:%M:%S")))?;
+        thread::sleep(WATCH_EVERY);
+    }
+}
+
+fn as_line(reply: &Value, rate: f64) -> String {
+    let (map, status) = (&reply["map"], &reply["status"]);
+    let mut shards: BTreeMap<&str, usize> = list(&map["nodes"]).map(|node| (text(&node["node"]), 0)).collect();
+    let mut unowned = 0;
+    for shard in list(&map["shards"]) {
+        match shard["owner"].as_str() {
+            Some(owner) => *shards.entry(owner).or_default() += 1,
+            None => unowned += 1,
+        }
+    }
+    let owners: Vec<String> = shards.iter().map(|(node, count)| format!("{node}:{count}")).collect();
+    let lag: u64 = list(&status["logs"]).filter_map(|log| log["lag"].as_u64()).max().unwrap_or(0);
+    let problems = list(&status["logs"]).filter(|log| !log["problem"].is_null()).count();
+    format!(
+        "shards {}, without owner {unowned}, coordinator {}, {rate:.0} batches/s, lag {lag}, problems {problems}",
+        owners.join(" "),
+        text(&map["coordinator"])
+    )
+}
+
+fn drain(args: &DrainArgs) -> Result<(), Failure> {
+    let client = NodeClient::new(&args.node);
+    cluster_of(&client)?;
+    client.post("/v1/cluster/drain", &json!({}))?;
+    let until = Instant::now() + DRAIN_TIMEOUT;
+    loop {
+        let reply = cluster_of(&client)?;
+        let node = text(&reply["map"]["node"]).to_owned();
+        let owns = list(&reply["status"]["nodes"]).find(|other| other["node"] == node.as_str());
+        let owns = owns.and_then(|node| node["owns"].as_u64()).unwrap_or(0);
+        if owns == 0 {
+            return print(&format!("node {node} owns nothing any more and can be stopped\n"));
+        }
+        if Instant::now() > until {
+            let seconds = DRAIN_TIMEOUT.as_secs();
+            return Err(Failure::other(format!(
+                "node {node} owns {owns} logs still, after {seconds} seconds; see `celeris cluster status`"
+            )));
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn recover(args: &RecoverArgs) -> Result<(), Failure> {
+    let config = config::load(Some(&args.config), None).map_err(Failure::BadInput)?;
+    if config.cluster.name.is_none() {
+        return Err(Failure::bad_input(format!("{}: cluster.name is missing", args.config.display())));
+    }
+    let storage = Storage::open_existing(&args.data_dir, &StorageOptions::default())?;
+    let observations: u64 =
+        storage.log().streams().iter().map(|stream| storage.log().watermark(stream).records()).sum();
+    let of = match storage.cluster()? {
+        Some(cluster) => format!("copy of cluster {}, incarnation {}", cluster.name, cluster.incarnation),
+        None => "store of a node on its own".to_owned(),
+    };
+    print(&format!("{}: {of}, with {observations} events\n", args.data_dir.display()))?;
+    if !args.yes {
+        return print(
+            "With --yes, this store becomes the log of the cluster. What other copies have beyond it is lost: compare the numbers of \
+             events first, and stop all nodes. The other nodes then get a copy of it when they start, and set aside what they have.\n",
+        );
+    }
+    let next = runtime()?.block_on(begin_incarnation(&config.cluster, &storage)).map_err(Failure::other)?;
+    storage.begin_incarnation(&next)?;
+    print(&format!("incarnation {} of cluster {} begins with it; start this node first\n", next.incarnation, next.name))
+}
