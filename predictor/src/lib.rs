@@ -32,7 +32,6 @@ mod models;
 mod predictor;
 mod ranking;
 pub mod recommend;
-mod replication;
 mod selection;
 mod selections;
 mod users;

@@ -1,11 +1,12 @@
 //! The predictor: the components of a node's local state, and the requests that span them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use celeris_model::observation::EARLIEST;
-use celeris_model::{ModelName, Timestamp, UserId};
-use celeris_storage::Storage;
+use celeris_model::{ModelName, RecordKind, Shard, Timestamp, UserId};
+use celeris_storage::{AppliedGroup, AppliedRecord, ErasedUser, Storage};
 use tokio::sync::mpsc;
 
 use crate::accepted_times::AcceptedTimes;
@@ -242,19 +243,62 @@ impl Predictor {
     }
 
     /// Drops what is in memory of an erased user.
-    pub(crate) fn purge(&self, key: &UserKey) {
+    fn purge(&self, key: &UserKey) {
         self.users.purge(&key.stream, &key.user);
         self.scorer.purge(&key.user);
         self.selections.purge(&key.user);
         self.recommender.purge(key);
     }
 
-    pub(crate) fn users(&self) -> &UserStore {
-        &self.users
+    /// Erases the decisions of users whose erasure is about to be applied to the store with a group of
+    /// another node's records: after a crash in between, the group is applied again. Blocks the thread.
+    ///
+    /// # Errors
+    /// `Storage`; the call can be repeated.
+    pub fn applying(&self, erasures: &[ErasedUser]) -> Result<(), PredictorError> {
+        erasures.iter().try_for_each(|erased| self.ingest.erase_decisions(erased))
     }
 
-    pub(crate) fn features(&self) -> &FeatureStore {
-        &self.features
+    /// Brings memory in line with a group of another node's records, which was applied to the store
+    /// just before. Blocks the thread.
+    ///
+    /// # Errors
+    /// `Storage`; the call can be repeated.
+    pub fn applied(&self, group: &AppliedGroup) -> Result<(), PredictorError> {
+        // What is in memory of users of other nodes is a view of the records applied so far.
+        self.features.note_changes(&group.frozen);
+        let mut users: HashSet<UserKey> = HashSet::new();
+        for AppliedRecord { stream, record, .. } in &group.records {
+            users.insert(UserKey { stream: stream.clone(), user: record.user.clone() });
+        }
+        users.iter().for_each(|user| self.users.discard(user));
+        for AppliedRecord { stream, record, .. } in &group.records {
+            if let Some(facts) = &record.decision {
+                self.attribution.forget(&facts.id);
+            }
+            match record.kind {
+                RecordKind::Erase => self.purge(&UserKey { stream: stream.clone(), user: record.user.clone() }),
+                RecordKind::Observe | RecordKind::Correct | RecordKind::Retract => {}
+            }
+        }
+        let noted = group.records.iter().filter(|applied| applied.notes_item);
+        let items = noted.filter_map(|applied| Some((&applied.stream, applied.record.item.as_ref()?)));
+        for (stream, item) in items {
+            if let Some(catalog) = self.catalog.loaded(stream) {
+                self.catalog.list_observed(&catalog, item)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops what is in memory of the users of a shard that this node has lost, including events that
+    /// are not in the log. The node has ended its term; it must not begin another one before this
+    /// returns. Blocks the thread while requests use the users' states.
+    pub fn forget_shard(&self, shard: Shard) {
+        // In this order: what is dropped first is not built again from what is dropped later.
+        self.features.forget_shard(shard);
+        self.attribution.forget_all();
+        self.users.forget_shard(shard);
     }
 
     /// The models and selections by name.
