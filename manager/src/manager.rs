@@ -199,7 +199,9 @@ impl Manager {
         self.registry.audit().reload()?;
         self.training.interrupt()?;
         self.promotion.withdraw_prepared()?;
-        self.registry.finish_interrupted()?;
+        if self.registry.is_in_cluster() {
+            self.registry.finish_interrupted()?;
+        }
         for record in self.registry.models()? {
             self.promotion.guard(&record, &term);
         }

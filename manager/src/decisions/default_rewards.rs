@@ -149,7 +149,9 @@ impl DecisionMaintenance {
             self.storage.registry().commit(&changes)?;
         }
         if let Some(progress) = &self.progress {
-            progress.lock().retain(|model| wanted.contains_key(&model) || !in_service.contains(&model));
+            let out = self.predictor.models().out_of_service();
+            let is_out = |model| out.values().any(|out| out.id == Some(model));
+            progress.lock().retain(|model| wanted.contains_key(&model) || is_out(model));
         }
         Ok(wanted)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use celeris_model::{ModelId, ModelName, VersionId};
-use celeris_predictor::Prepared;
+use celeris_predictor::{PredictorError, Prepared};
 use celeris_storage::{RegistryKey, StorageError};
 
 use super::{Following, State};
@@ -40,7 +40,10 @@ impl Following {
             let failed = match self.reconcile() {
                 Ok(()) => None,
                 // The node is stopping.
-                Err(ManagerError::Storage(StorageError::Closed)) => return,
+                Err(
+                    ManagerError::Storage(StorageError::Closed)
+                    | ManagerError::Predictor(PredictorError::Storage(StorageError::Closed)),
+                ) => return,
                 Err(error) => {
                     tracing::warn!(%error, "this node cannot follow the registry; retrying");
                     Some(Instant::now() + RETRY_AFTER_MAX)
@@ -261,7 +264,7 @@ impl Following {
     }
 
     /// Fetches the versions of a model that are not here, which a rollback may activate, and removes
-    /// those that the registry does not name any more. Returns the versions.
+    /// those that the registry does not name any more. Returns the versions that are to be here.
     fn keep_files(&self, record: &ModelRecord) -> Result<Vec<(ModelId, VersionId)>, ManagerError> {
         let versions = match self.registry.version_records(&record.config.name) {
             // The model is out of service.
@@ -276,7 +279,8 @@ impl Following {
         if !self.registry.is_leading() {
             self.registry.remove_pruned_versions(record)?;
         }
-        Ok(versions.iter().map(|version| (record.id, version.version)).collect())
+        let tried = versions.iter().filter(|_| self.peers.is_some());
+        Ok(tried.map(|version| (record.id, version.version)).collect())
     }
 
     fn open_selections(&self) -> Result<(), ManagerError> {

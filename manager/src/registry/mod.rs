@@ -65,8 +65,8 @@ pub struct Registry {
 
 impl Registry {
     /// Opens the registry: loads the active version of every model and the selections into the
-    /// predictor. A model that cannot be read is out of service ([`Registry::unavailable`]). Writes
-    /// nothing.
+    /// predictor. A model that cannot be read is out of service ([`Registry::unavailable`]). A node on
+    /// its own finishes deletions and prunings first; one of a cluster writes nothing.
     ///
     /// # Errors
     /// `Storage`, or `Predictor` if the selections cannot read the log.
@@ -78,6 +78,9 @@ impl Registry {
     ) -> Result<Arc<Self>, ManagerError> {
         let audit = AuditLog::open(storage.clone())?;
         let registry = Self { storage, predictor, models_max, audit, leadership, changing: Mutex::default() };
+        if !registry.is_in_cluster() {
+            registry.finish_interrupted()?;
+        }
         registry.open_models()?;
         registry.open_selections()?;
         Ok(Arc::new(registry))

@@ -265,6 +265,35 @@ async fn a_node_that_was_away_takes_over_what_the_others_have_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_a_former_leader_could_not_register_gives_way_to_that_of_the_next() {
+    let cluster = Cluster::start(Setup::default());
+    let [former, leader] = [0, 1].map(|node| Arc::clone(&cluster.nodes[node]));
+    create(&former, "films");
+    cluster.serve("films", 1);
+    cluster.take_over(LogId::Catalog, 1);
+    write_finished(&former, 0.125);
+    let refused = former.manager.versions().register(&name("films"), Path::new("finished")).unwrap_err();
+    assert!(refused.is_of_other_node(), "{refused}");
+    let number = folder(&former, "films.1").join("2");
+    assert!(number.exists(), "the version was in place before it could not be registered");
+    former.manager.follow();
+    former.storage.replica().unwrap().end_term(LogId::Catalog);
+    let version = register(&leader, 0.875);
+    assert_eq!(version, VersionId(2));
+    activate(&leader, version).unwrap();
+    cluster.serve("films", 2);
+    assert_eq!(former.predict("films", 1, "a").await, leader.predict("films", 1, "a").await);
+    let id = leader.manager.registry().model(&name("films")).unwrap().id;
+    let manifest = |node: &Node| {
+        let (mut file, _) = node.manager.versions().open_file((id, version), "_SUCCESS").unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+        text
+    };
+    assert_eq!(manifest(&former), manifest(&leader));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_not_ready_in_time_does_not_hold_a_switch_up() {
     let cluster = Cluster::start(Setup { ready_within: Duration::from_millis(200), ..Setup::default() });
     let leader = Arc::clone(&cluster.nodes[0]);
