@@ -175,7 +175,7 @@ fn watch(args: &NodeArgs) -> Result<(), Failure> {
             Some(reply) => {
                 urls = list(&reply["map"]["nodes"]).map(|node| text(&node["url"]).to_owned()).collect();
                 urls.push(args.url.clone());
-                let batches = list(&reply["status"]["logs"]).filter_map(|log| log["applied"].as_u64()).sum();
+                let batches: u64 = list(&reply["status"]["logs"]).filter_map(|log| log["applied"].as_u64()).sum();
                 let now = Instant::now();
                 let rate = last.map(|(at, before)| batches.saturating_sub(before) as f64 / (now - at).as_secs_f64());
                 last = Some((now, batches));

@@ -1,6 +1,7 @@
 //! Liveness and readiness checks.
 
 use axum::extract::State;
+use celeris_cluster::LogStatus;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -17,10 +18,19 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Readiness: answers 200 while the node accepts observations and its log is undamaged.
+/// Readiness: answers 200 while the node accepts observations and its log is undamaged; in a cluster, while it
+/// follows all logs.
 #[utoipa::path(get, path = "/readyz", tag = "node",
     responses((status = 200, body = String, description = "The node accepts observations")))]
 async fn readyz(State(node): State<Node>) -> Result<&'static str, ApiError> {
     node.storage.check_accepts()?;
+    let problem = node.replication.as_ref().and_then(|replication| {
+        let status = replication.status();
+        let of_log = |(log, status): (String, LogStatus)| Some(format!("{log}: {}", status.problem?));
+        status.failure.or_else(|| status.logs.into_iter().find_map(of_log))
+    });
+    if let Some(problem) = problem {
+        return Err(ApiError::unavailable(problem));
+    }
     Ok("ready\n")
 }
