@@ -41,16 +41,37 @@ impl Cluster {
     #[track_caller]
     #[must_use]
     pub fn configured(nodes: usize, servers: usize, settings: &str) -> Option<Self> {
-        let nats = Nats::start(servers)?;
-        let folder = tempfile::tempdir().expect("a folder can be made");
-        let options = ProcessOptions::default();
-        let mut cluster = Self { nats, folder, nodes: Vec::new(), options, settings: settings.to_owned() };
-        for node in 0..nodes {
-            cluster.nodes.push(None);
-            cluster.start_node(node);
+        let mut cluster = Self { settings: settings.to_owned(), ..Self::prepared(servers)? };
+        for _ in 0..nodes {
+            cluster.add_node();
         }
         cluster.await_owners();
         Some(cluster)
+    }
+
+    /// This number of NATS servers, and no node yet. `None`, and the test is skipped, if there is no NATS
+    /// server.
+    ///
+    /// # Panics
+    /// If they do not start.
+    #[track_caller]
+    #[must_use]
+    pub fn prepared(servers: usize) -> Option<Self> {
+        let nats = Nats::start(servers)?;
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let options = ProcessOptions::default();
+        Some(Self { nats, folder, nodes: Vec::new(), options, settings: String::new() })
+    }
+
+    /// The configuration file of a node, which need not exist yet; written when this is called.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    #[must_use]
+    pub fn config(&self, node: usize) -> PathBuf {
+        let file = self.folder.path().join(format!("{}.toml", Self::name(node)));
+        fs::write(&file, self.configuration(node)).expect("the folder is ours");
+        file
     }
 
     /// The name of a node: `a`, `b` and so on.
@@ -92,9 +113,7 @@ impl Cluster {
     /// If it does not become ready.
     #[track_caller]
     pub fn start_node(&mut self, node: usize) {
-        let file = self.folder.path().join(format!("{}.toml", Self::name(node)));
-        fs::write(&file, self.configuration(node)).expect("the folder is ours");
-        let process = self.options.clone().config(file).serve(&self.data_dir(node));
+        let process = self.options.clone().config(self.config(node)).serve(&self.data_dir(node));
         self.nodes[node] = Some(process);
     }
 

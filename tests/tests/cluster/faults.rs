@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use celeris_tests::{Client, Cluster};
+use celeris_tests::{Client, Cluster, eventually};
 use rand::RngExt as _;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -61,6 +61,11 @@ fn under_load(scenario: impl Fn(&mut Run)) {
         println!("CELERIS_CLUSTER_SEED={seed}");
         let Some(cluster) = Cluster::start(3, 3) else { return };
         cluster.client(0).post("/v1/models", &json!({"name": MODEL, "dim": 8})).expect(201);
+        let body = json!({"user": "nobody", "items": ["item-1"]});
+        for node in 0..cluster.len() {
+            let served = || (cluster.model(node, MODEL).post("predict", &body).status == 200).then_some(());
+            eventually("the node serves the model", served);
+        }
         let addresses = Arc::new(Mutex::new(Run::addresses(&cluster)));
         let load = Load::start(&addresses, seed);
         let mut run = Run { cluster, addresses, load, rng: ChaCha8Rng::seed_from_u64(seed) };

@@ -2,4 +2,5 @@
 
 mod checker;
 mod faults;
+mod life;
 mod load;
