@@ -37,7 +37,8 @@ async fn a_second_process_with_the_name_of_a_node_is_refused() {
     let mut both = [0, 0].map(|number| TestNode::new(options(&servers, number)));
     let [one, other] = &mut both;
     let (first, second) = tokio::join!(one.start(), other.start());
-    (first.unwrap(), second.unwrap());
+    first.unwrap();
+    second.unwrap();
     let failed = |node: &TestNode| node.running().cluster.failure().borrow().is_some();
     eventually("one gives in", || failed(&both[0]) || failed(&both[1])).await;
     let stays = usize::from(failed(&both[0]));

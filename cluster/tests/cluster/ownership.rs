@@ -7,8 +7,8 @@ use std::time::Duration;
 use celeris_cluster::Phase;
 use celeris_model::LogId;
 use celeris_storage::{Storage, StorageError};
-use rand::seq::IndexedRandom as _;
 use rand::SeedableRng as _;
+use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::Mutex;
 
