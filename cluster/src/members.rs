@@ -234,7 +234,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(|place| due(Some(place), false)), [Some(4), Some(5), Some(6)]);
         assert_eq!([0, 1].map(|place| due(Some(place), true)), [Some(1), Some(2)]);
         assert_eq!(due(None, true), None);
-        // An owner that is heard of again begins the time anew.
+        // An owner that is heard of again begins the time again.
         let mut election = Election::new(4 * SECOND, SECOND);
         let unowned = Candidacy { is_owned: false, is_released: false, place: Some(0) };
         assert!(!election.is_due(start, unowned));
