@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Client, ConnectOptions};
 use celeris_model::{ClusterView, LogId, NodeName};
@@ -128,9 +128,7 @@ impl Cluster {
         } else {
             server_checks::check_syncing(&options.monitor_urls).await?;
         }
-        let mut process = [0; 8];
-        getrandom::fill(&mut process).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
-        let writer = Writer { node: options.node.clone(), process: u64::from_le_bytes(process) };
+        let writer = Writer { node: options.node.clone(), process: process_number()? };
         let access = Access::new(&client, &options.timing);
         let abort = watch::Sender::new(false);
         let identity = incarnations::find_or_found(&access, &options, abort.subscribe()).await?;
@@ -237,6 +235,14 @@ impl Drop for Cluster {
         self.abort.send_replace(true);
         self.tasks.lock().drain(..).for_each(|task| task.abort());
     }
+}
+
+/// See [`Writer::process`].
+fn process_number() -> Result<u64, ClusterError> {
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    Ok(u64::try_from(started).unwrap_or_default() << 20 | u64::from(u32::from_le_bytes(random) >> 12))
 }
 
 async fn connect(options: &ClusterOptions) -> Result<Client, ClusterError> {

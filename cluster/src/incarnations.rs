@@ -40,7 +40,7 @@ pub(crate) async fn find_or_found(
     let (stream, subject) = Names::incarnations(&options.cluster);
     let link = Link { access: access.clone(), stream, subject };
     link.create(&StreamOptions { bytes_max: BYTES_MAX, ..options.streams.clone() }).await?;
-    let mut last = link.extent().await?.last;
+    let mut last = link.extent_at_start().await?.last;
     if last == 0 {
         let message = found(options)?;
         let appender = Appender {

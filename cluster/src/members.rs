@@ -47,16 +47,16 @@ impl Members {
         Self { own, dead_after, known: BTreeMap::new(), own_heard: None }
     }
 
-    /// Notes a heartbeat. `counter` is that of this node's own last one: the process that has
-    /// counted further is the older.
-    pub(crate) fn hear(&mut self, now: Instant, counter: u64, heartbeat: Heartbeat) -> Heard {
+    /// Notes a heartbeat. Of two processes with one name that with the smaller number is the older: both
+    /// see it alike, so that one of them stays.
+    pub(crate) fn hear(&mut self, now: Instant, heartbeat: Heartbeat) -> Heard {
         if heartbeat.node == self.own.node {
             if heartbeat.process == self.own.process {
                 self.hear_own(now);
             }
             return match heartbeat.process {
                 process if process == self.own.process || heartbeat.is_stopped => Heard::Nothing,
-                process if (heartbeat.counter, process) > (counter, self.own.process) => Heard::NameTakenByOlder,
+                process if process < self.own.process => Heard::NameTakenByOlder,
                 _ => Heard::NameTakenByNewer,
             };
         }
@@ -178,16 +178,16 @@ mod tests {
     fn a_node_is_dead_when_its_counter_stands_still() {
         let start = Instant::now();
         let mut members = members();
-        assert_eq!(members.hear(start, 0, heartbeat("b", 1, 7)), Heard::New);
-        assert_eq!(members.hear(start + 3 * SECOND, 0, heartbeat("b", 1, 7)), Heard::Nothing);
+        assert_eq!(members.hear(start, heartbeat("b", 1, 7)), Heard::New);
+        assert_eq!(members.hear(start + 3 * SECOND, heartbeat("b", 1, 7)), Heard::Nothing);
         let b = NodeName::new("b").unwrap();
         assert!(members.is_live(start + 3 * SECOND, &b));
         assert!(!members.is_live(start + 4 * SECOND, &b));
         // A restart counts from the beginning.
-        assert_eq!(members.hear(start + 5 * SECOND, 0, heartbeat("b", 2, 1)), Heard::New);
+        assert_eq!(members.hear(start + 5 * SECOND, heartbeat("b", 2, 1)), Heard::New);
         assert!(members.is_live(start + 8 * SECOND, &b));
         let last = Heartbeat { is_stopped: true, ..heartbeat("b", 2, 2) };
-        assert_eq!(members.hear(start + 8 * SECOND, 0, last), Heard::New);
+        assert_eq!(members.hear(start + 8 * SECOND, last), Heard::New);
         assert!(!members.is_live(start + 8 * SECOND, &b), "it said so");
         assert_eq!(members.all(start + 8 * SECOND).count(), 1);
     }
@@ -197,29 +197,28 @@ mod tests {
         let start = Instant::now();
         let mut members = members();
         let b = NodeName::new("b").unwrap();
-        members.hear(start, 1, heartbeat("me", 50, 1));
-        members.hear(start, 1, heartbeat("b", 1, 1));
+        members.hear(start, heartbeat("me", 50, 1));
+        members.hear(start, heartbeat("b", 1, 1));
         assert!(members.is_live(start + 60 * SECOND, &b));
         // It hears itself again before the other.
-        members.hear(start + 60 * SECOND, 2, heartbeat("me", 50, 2));
+        members.hear(start + 60 * SECOND, heartbeat("me", 50, 2));
         assert!(members.is_live(start + 60 * SECOND, &b));
         for second in 61..64 {
-            members.hear(start + second * SECOND, 2, heartbeat("me", 50, 2));
+            members.hear(start + second * SECOND, heartbeat("me", 50, 2));
             assert!(members.is_live(start + second * SECOND, &b));
         }
-        members.hear(start + 64 * SECOND, 2, heartbeat("me", 50, 2));
+        members.hear(start + 64 * SECOND, heartbeat("me", 50, 2));
         assert!(!members.is_live(start + 64 * SECOND, &b));
     }
 
     #[test]
     fn of_two_processes_with_one_name_the_newer_is_told() {
         let (now, mut members) = (Instant::now(), members());
-        assert_eq!(members.hear(now, 10, heartbeat("me", 50, 10)), Heard::Nothing);
-        assert_eq!(members.hear(now, 10, heartbeat("me", 7, 3)), Heard::NameTakenByNewer);
-        assert_eq!(members.hear(now, 10, heartbeat("me", 7, 90)), Heard::NameTakenByOlder);
-        // Of two that started at once exactly one gives in.
-        assert_eq!(members.hear(now, 10, heartbeat("me", 7, 10)), Heard::NameTakenByNewer);
-        assert_eq!(members.hear(now, 10, heartbeat("me", 70, 10)), Heard::NameTakenByOlder);
+        assert_eq!(members.hear(now, heartbeat("me", 50, 10)), Heard::Nothing);
+        assert_eq!(members.hear(now, heartbeat("me", 70, 90)), Heard::NameTakenByNewer);
+        assert_eq!(members.hear(now, heartbeat("me", 7, 3)), Heard::NameTakenByOlder);
+        let last = Heartbeat { is_stopped: true, ..heartbeat("me", 7, 4) };
+        assert_eq!(members.hear(now, last), Heard::Nothing);
         assert_eq!(members.live(now).count(), 0);
     }
 

@@ -102,8 +102,7 @@ impl Node {
 
     /// Takes in what a node says of itself.
     pub(crate) fn hear(&self, heartbeat: &Heartbeat) {
-        let counter = self.counter.load(Ordering::Relaxed);
-        match self.members.lock().hear(Instant::now(), counter, heartbeat.clone()) {
+        match self.members.lock().hear(Instant::now(), heartbeat.clone()) {
             Heard::New => {}
             Heard::Nothing => return,
             Heard::NameTakenByNewer => {
