@@ -37,11 +37,12 @@ const CHECKSUM: usize = 4;
 /// The maximum size of a body before compression, in bytes: bounds what a damaged length allocates.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
-/// A process of a node. Its number is drawn at its start, so that a node differs from itself
-/// before a restart.
+/// A process of a node, which differs from that before a restart.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Writer {
     pub node: NodeName,
+    /// The time of its start in Unix milliseconds, and 20 random bits. Numbers are compared only of
+    /// processes with the same name.
     pub process: u64,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Client, ConnectOptions};
 use celeris_model::{ClusterView, LogId, NodeName};
@@ -190,9 +190,7 @@ impl Cluster {
     /// `Identity`, `Random`; `NameTaken` if another process has the node's name.
     pub async fn join(options: ClusterOptions) -> Result<Joined, ClusterError> {
         let (client, access) = Self::connect(&options).await?;
-        let mut process = [0; 8];
-        getrandom::fill(&mut process).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
-        let writer = Writer { node: options.node.clone(), process: u64::from_le_bytes(process) };
+        let writer = Writer { node: options.node.clone(), process: process_number()? };
         let abort = watch::Sender::new(false);
         let (identity, is_from_copy) = incarnations::find_or_found(&access, &options, abort.subscribe()).await?;
         let names = Names { cluster: options.cluster.clone(), incarnation: identity.incarnation };
@@ -325,6 +323,14 @@ impl Drop for Cluster {
         self.abort.send_replace(true);
         self.tasks.lock().drain(..).for_each(|task| task.abort());
     }
+}
+
+/// See [`Writer::process`].
+fn process_number() -> Result<u64, ClusterError> {
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    Ok(u64::try_from(started).unwrap_or_default() << 20 | u64::from(u32::from_le_bytes(random) >> 12))
 }
 
 async fn connect(options: &ClusterOptions) -> Result<Client, ClusterError> {

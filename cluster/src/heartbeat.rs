@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     pub node: NodeName,
-    /// Drawn at the start of the process.
+    /// The number of the process ([`crate::batch::Writer`]).
     pub process: u64,
     /// Increases with each heartbeat of the process.
     pub counter: u64,

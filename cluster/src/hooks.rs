@@ -3,7 +3,7 @@
 use celeris_model::LogId;
 use celeris_storage::Applied;
 
-/// Is told what happens to the logs. All calls are made on threads that may block; those for one
+/// Is notified of what happens to the logs. All calls are made on threads that may block; those for one
 /// log in order and one at a time.
 pub trait Hooks: Send + Sync + 'static {
     /// A group of another owner is about to be applied. If it must not be yet, the log is not followed any

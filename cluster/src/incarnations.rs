@@ -13,8 +13,11 @@ use tokio::sync::watch;
 
 use crate::append::{Appender, Outcome};
 use crate::error::ClusterError;
-use crate::options::ClusterOptions;
+use crate::options::{ClusterOptions, StreamOptions};
 use crate::streams::{Access, Link, Names};
+
+/// Servers reserve the maximum size of each stream.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// How often the last message is asked for, if the stream has one.
 const READ_ATTEMPTS: usize = 20;
@@ -37,8 +40,8 @@ pub(crate) async fn find_or_found(
 ) -> Result<(ClusterIdentity, bool), ClusterError> {
     let (stream, subject) = Names::incarnations(&options.cluster);
     let link = Link { access: access.clone(), stream, subject };
-    link.create(&options.streams).await?;
-    let mut last = link.extent().await?.last;
+    link.create(&StreamOptions { bytes_max: BYTES_MAX, ..options.streams.clone() }).await?;
+    let mut last = link.extent_at_start().await?.last;
     if last == 0 {
         let message = found(options)?;
         let appender = Appender {

@@ -35,7 +35,7 @@
 //! | `streams`, `server_checks`    | NATS streams; what the servers must be                           |
 //! | `log_state`, `members`, `placement` | what is known of logs and nodes; where shards are to be    |
 //! | `chain`, `batch`, `heartbeat` | the forms of messages, and what a batch must follow on           |
-//! | `hooks`, `options`, `error`   | what the node is told; settings; the error type                  |
+//! | `hooks`, `options`, `error`   | notifications of the node; settings; the error type                  |
 
 mod append;
 pub mod batch;

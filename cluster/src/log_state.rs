@@ -44,7 +44,7 @@ pub enum Problem {
     Behind { applied: u64, first: u64 },
     /// A message does not continue the log.
     Broken { reason: String },
-    /// The stream ends before this copy: messages were lost, or the stream was created anew.
+    /// The stream ends before this copy: messages were lost, or the stream was created again.
     WentBack { applied: u64, last: u64 },
     /// The stream lacks messages between its first and its last: a server's file was damaged.
     Deleted { messages: u64 },

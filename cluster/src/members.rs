@@ -24,6 +24,9 @@ pub(crate) struct Members {
     own: Writer,
     dead_after: Duration,
     known: BTreeMap<NodeName, Member>,
+    /// When this node last heard itself. Time stands still for the judgement of others while it does
+    /// not: then it is cut off, and they are not.
+    own_heard: Option<Instant>,
 }
 
 /// What a heartbeat tells beyond itself.
@@ -41,16 +44,19 @@ pub(crate) enum Heard {
 
 impl Members {
     pub(crate) fn new(own: Writer, dead_after: Duration) -> Self {
-        Self { own, dead_after, known: BTreeMap::new() }
+        Self { own, dead_after, known: BTreeMap::new(), own_heard: None }
     }
 
-    /// Notes a heartbeat. `counter` is that of this node's own last one: the process that has
-    /// counted further is the older.
-    pub(crate) fn hear(&mut self, now: Instant, counter: u64, heartbeat: Heartbeat) -> Heard {
+    /// Notes a heartbeat. Of two processes with one name that with the smaller number is the older: both
+    /// see it alike, so that one of them stays.
+    pub(crate) fn hear(&mut self, now: Instant, heartbeat: Heartbeat) -> Heard {
         if heartbeat.node == self.own.node {
+            if heartbeat.process == self.own.process {
+                self.hear_own(now);
+            }
             return match heartbeat.process {
                 process if process == self.own.process || heartbeat.is_stopped => Heard::Nothing,
-                process if (heartbeat.counter, process) > (counter, self.own.process) => Heard::NameTakenByOlder,
+                process if process < self.own.process => Heard::NameTakenByOlder,
                 _ => Heard::NameTakenByNewer,
             };
         }
@@ -67,6 +73,20 @@ impl Members {
         Heard::New
     }
 
+    fn hear_own(&mut self, now: Instant) {
+        let silence = now.saturating_duration_since(self.own_heard.unwrap_or(now));
+        if silence > self.dead_after / 2 {
+            // The others get the time back in which they could not be heard.
+            self.known.values_mut().for_each(|member| member.heard += silence);
+        }
+        self.own_heard = Some(now);
+    }
+
+    /// The time by which other nodes are judged.
+    pub(crate) fn clock(&self, now: Instant) -> Instant {
+        self.own_heard.unwrap_or(now)
+    }
+
     /// The last heartbeats of the other live nodes, in the order of their names.
     pub(crate) fn live(&self, now: Instant) -> impl Iterator<Item = &Heartbeat> {
         self.all(now).filter(|(_, is_live)| *is_live).map(|(heartbeat, _)| heartbeat)
@@ -74,6 +94,7 @@ impl Members {
 
     /// The last heartbeats of all other nodes ever heard, and whether they are alive.
     pub(crate) fn all(&self, now: Instant) -> impl Iterator<Item = (&Heartbeat, bool)> {
+        let now = self.clock(now);
         self.known.values().map(move |Member { heard, heartbeat }| {
             (heartbeat, !heartbeat.is_stopped && now.saturating_duration_since(*heard) < self.dead_after)
         })
@@ -90,6 +111,7 @@ impl Members {
 #[derive(Debug)]
 pub(crate) struct Election {
     unowned_since: Option<Instant>,
+    looked: Option<Instant>,
     pub(crate) dead_after: Duration,
     pub(crate) step: Duration,
 }
@@ -107,13 +129,16 @@ pub(crate) struct Candidacy {
 
 impl Election {
     pub(crate) fn new(dead_after: Duration, step: Duration) -> Self {
-        Self { unowned_since: None, dead_after, step }
+        Self { unowned_since: None, looked: None, dead_after, step }
     }
 
-    /// Whether this node is to claim the catalog now.
+    /// Whether this node is to claim the catalog now, by [`Members::clock`].
     pub(crate) fn is_due(&mut self, now: Instant, candidacy: Candidacy) -> bool {
-        if candidacy.is_owned {
+        let silence = now.saturating_duration_since(self.looked.replace(now).unwrap_or(now));
+        if candidacy.is_owned || silence > self.dead_after / 2 {
             self.unowned_since = None;
+        }
+        if candidacy.is_owned {
             return false;
         }
         let since = *self.unowned_since.get_or_insert(now);
@@ -153,29 +178,47 @@ mod tests {
     fn a_node_is_dead_when_its_counter_stands_still() {
         let start = Instant::now();
         let mut members = members();
-        assert_eq!(members.hear(start, 0, heartbeat("b", 1, 7)), Heard::New);
-        assert_eq!(members.hear(start + 3 * SECOND, 0, heartbeat("b", 1, 7)), Heard::Nothing);
+        assert_eq!(members.hear(start, heartbeat("b", 1, 7)), Heard::New);
+        assert_eq!(members.hear(start + 3 * SECOND, heartbeat("b", 1, 7)), Heard::Nothing);
         let b = NodeName::new("b").unwrap();
         assert!(members.is_live(start + 3 * SECOND, &b));
         assert!(!members.is_live(start + 4 * SECOND, &b));
         // A restart counts from the beginning.
-        assert_eq!(members.hear(start + 5 * SECOND, 0, heartbeat("b", 2, 1)), Heard::New);
+        assert_eq!(members.hear(start + 5 * SECOND, heartbeat("b", 2, 1)), Heard::New);
         assert!(members.is_live(start + 8 * SECOND, &b));
         let last = Heartbeat { is_stopped: true, ..heartbeat("b", 2, 2) };
-        assert_eq!(members.hear(start + 8 * SECOND, 0, last), Heard::New);
+        assert_eq!(members.hear(start + 8 * SECOND, last), Heard::New);
         assert!(!members.is_live(start + 8 * SECOND, &b), "it said so");
         assert_eq!(members.all(start + 8 * SECOND).count(), 1);
     }
 
     #[test]
+    fn a_node_that_hears_nothing_takes_nobody_for_dead() {
+        let start = Instant::now();
+        let mut members = members();
+        let b = NodeName::new("b").unwrap();
+        members.hear(start, heartbeat("me", 50, 1));
+        members.hear(start, heartbeat("b", 1, 1));
+        assert!(members.is_live(start + 60 * SECOND, &b));
+        // It hears itself again before the other.
+        members.hear(start + 60 * SECOND, heartbeat("me", 50, 2));
+        assert!(members.is_live(start + 60 * SECOND, &b));
+        for second in 61..64 {
+            members.hear(start + second * SECOND, heartbeat("me", 50, 2));
+            assert!(members.is_live(start + second * SECOND, &b));
+        }
+        members.hear(start + 64 * SECOND, heartbeat("me", 50, 2));
+        assert!(!members.is_live(start + 64 * SECOND, &b));
+    }
+
+    #[test]
     fn of_two_processes_with_one_name_the_newer_is_told() {
         let (now, mut members) = (Instant::now(), members());
-        assert_eq!(members.hear(now, 10, heartbeat("me", 50, 10)), Heard::Nothing);
-        assert_eq!(members.hear(now, 10, heartbeat("me", 7, 3)), Heard::NameTakenByNewer);
-        assert_eq!(members.hear(now, 10, heartbeat("me", 7, 90)), Heard::NameTakenByOlder);
-        // Of two that started at once exactly one gives in.
-        assert_eq!(members.hear(now, 10, heartbeat("me", 7, 10)), Heard::NameTakenByNewer);
-        assert_eq!(members.hear(now, 10, heartbeat("me", 70, 10)), Heard::NameTakenByOlder);
+        assert_eq!(members.hear(now, heartbeat("me", 50, 10)), Heard::Nothing);
+        assert_eq!(members.hear(now, heartbeat("me", 70, 90)), Heard::NameTakenByNewer);
+        assert_eq!(members.hear(now, heartbeat("me", 7, 3)), Heard::NameTakenByOlder);
+        let last = Heartbeat { is_stopped: true, ..heartbeat("me", 7, 4) };
+        assert_eq!(members.hear(now, last), Heard::Nothing);
         assert_eq!(members.live(now).count(), 0);
     }
 
@@ -190,12 +233,16 @@ mod tests {
         assert_eq!([0, 1, 2].map(|place| due(Some(place), false)), [Some(4), Some(5), Some(6)]);
         assert_eq!([0, 1].map(|place| due(Some(place), true)), [Some(1), Some(2)]);
         assert_eq!(due(None, true), None);
-        // An owner that is heard of again begins the time anew.
+        // An owner that is heard of again begins the time again.
         let mut election = Election::new(4 * SECOND, SECOND);
         let unowned = Candidacy { is_owned: false, is_released: false, place: Some(0) };
         assert!(!election.is_due(start, unowned));
+        assert!(!election.is_due(start + 2 * SECOND, unowned));
         assert!(!election.is_due(start + 3 * SECOND, Candidacy { is_owned: true, ..unowned }));
         assert!(!election.is_due(start + 5 * SECOND, unowned));
+        assert!(!(6..9).any(|second| election.is_due(start + SECOND * second, unowned)));
         assert!(election.is_due(start + 9 * SECOND, unowned));
+        // So does a silence.
+        assert!(!election.is_due(start + 15 * SECOND, unowned));
     }
 }

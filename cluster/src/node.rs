@@ -102,8 +102,7 @@ impl Node {
 
     /// Takes in what a node says of itself.
     pub(crate) fn hear(&self, heartbeat: &Heartbeat) {
-        let counter = self.counter.load(Ordering::Relaxed);
-        match self.members.lock().hear(Instant::now(), counter, heartbeat.clone()) {
+        match self.members.lock().hear(Instant::now(), heartbeat.clone()) {
             Heard::New => {}
             Heard::Nothing => return,
             Heard::NameTakenByNewer => {
@@ -112,12 +111,7 @@ impl Node {
             }
             Heard::NameTakenByOlder => {
                 let node = &self.writer.node;
-                let failure = format!("another process is node {node} of this cluster; this one gives its logs up");
-                if self.failure.borrow().is_none() {
-                    tracing::error!("{failure}");
-                    self.failure.send_replace(Some(failure));
-                    self.stop_logs();
-                }
+                self.fail(&format!("another process is node {node} of this cluster; this one gives its logs up"));
                 return;
             }
         }
@@ -162,6 +156,20 @@ impl Node {
         });
         if is_changed {
             self.beat.notify_one();
+        }
+    }
+
+    /// Gives all logs up for good, and says why.
+    pub(crate) fn fail(&self, failure: &str) {
+        let is_first = self.failure.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert_with(|| failure.to_owned());
+            is_first
+        });
+        if is_first {
+            tracing::error!("{failure}");
+            self.is_draining.store(true, Ordering::Relaxed);
+            self.stop_logs();
         }
     }
 

@@ -62,7 +62,7 @@ impl Reader {
     /// The next messages, without gaps. Nothing is lost if the caller stops waiting.
     ///
     /// # Errors
-    /// The problem that ended the reading; a passable one is told once, and reading goes on.
+    /// The problem that ended the reading; a passable one is reported once, and reading goes on.
     pub(crate) async fn next(&mut self) -> Result<Vec<Message>, Problem> {
         let ended = || Problem::Broken { reason: "the reader has ended".to_owned() };
         self.chunks.recv().await.unwrap_or_else(|| Err(ended()))
@@ -75,7 +75,7 @@ struct Feed {
     last: u64,
     /// How often in succession something was missing.
     looks: u32,
-    /// The number of deleted messages that was told.
+    /// The number of deleted messages that was reported.
     deleted: u64,
     chunks: mpsc::Sender<Result<Vec<Message>, Problem>>,
 }

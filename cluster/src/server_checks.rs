@@ -1,7 +1,7 @@
 //! What the NATS servers must be and be set to, checked when a node starts.
 //!
 //! A client sees the version of the server that it is connected to. Whether servers sync each write
-//! is told only by their monitoring ports (`/varz`) and to the system account, so the ports must be
+//! is shown only by their monitoring ports (`/varz`) and to the system account, so the ports must be
 //! named in the options.
 
 use std::time::Duration;

@@ -75,7 +75,7 @@ fn wish_for_catalog(node: &Node, live: &[Heartbeat], election: &mut Election) ->
     let report_of = |heartbeat: &Heartbeat| heartbeat.logs.get(&catalog).copied().unwrap_or_default();
     let state = &node.catalog().state;
     let can_own = |heartbeat: &&Heartbeat| !heartbeat.is_draining && !report_of(heartbeat).is_stuck;
-    let now = Instant::now();
+    let now = node.members.lock().clock(Instant::now());
     let phase = state.phase();
     if phase == Phase::Owning || phase == Phase::Releasing {
         election.is_due(now, Candidacy { is_owned: true, is_released: false, place: None });

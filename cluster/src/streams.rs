@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_nats::Client;
 use async_nats::jetstream::{self, Context, context, stream};
 use celeris_model::LogId;
+use tokio::time::Instant;
 
 use crate::error::ClusterError;
 use crate::options::{StreamOptions, Timing};
@@ -12,8 +13,9 @@ use crate::options::{StreamOptions, Timing};
 /// How long requests to JetStream, other than appends, may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often the creation of a stream is tried, each time for [`REQUEST_TIMEOUT`] at most.
-const CREATE_ATTEMPTS: usize = 10;
+/// How long what a node needs to start is tried: servers that have just started elect leaders first.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_RETRY: Duration = Duration::from_millis(300);
 
 /// The names of an incarnation's streams and subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,15 +127,16 @@ impl Link {
             allow_direct: true,
             ..stream::Config::default()
         };
-        let mut reason = String::new();
-        for _ in 0..CREATE_ATTEMPTS {
-            match self.access.requests.get_or_create_stream(config.clone()).await {
-                Ok(_) => return Ok(()),
-                Err(error) => reason = error.to_string(),
-            }
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
-        Err(self.failed("create", reason))
+        patiently(async || {
+            let created = self.access.requests.get_or_create_stream(config.clone()).await;
+            created.map(|_| ()).map_err(|error| self.failed("create", error.to_string()))
+        })
+        .await
+    }
+
+    /// [`Link::extent`], tried for as long as a start may take.
+    pub(crate) async fn extent_at_start(&self) -> Result<Extent, ClusterError> {
+        patiently(async || self.extent().await).await
     }
 
     pub(crate) async fn handle(&self) -> Result<stream::Stream<()>, ClusterError> {
@@ -171,6 +174,20 @@ impl Link {
 
     fn failed(&self, action: &'static str, reason: String) -> ClusterError {
         ClusterError::Stream { action, stream: self.stream.clone(), reason }
+    }
+}
+
+/// Tries something until it succeeds or [`START_TIMEOUT`] has passed.
+async fn patiently<T>(attempt: impl AsyncFn() -> Result<T, ClusterError>) -> Result<T, ClusterError> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        match attempt().await {
+            Err(error) if Instant::now() < deadline => {
+                tracing::debug!(%error, "tried again");
+                tokio::time::sleep(START_RETRY).await;
+            }
+            outcome => return outcome,
+        }
     }
 }
 

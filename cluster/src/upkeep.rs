@@ -46,7 +46,11 @@ pub(crate) async fn keep(node: Arc<Node>, storage: Arc<Storage>) {
 /// Syncs the store, and notes which positions survive a power failure from then on.
 async fn sync(node: &Node, storage: &Arc<Storage>) {
     let storage = Arc::clone(storage);
-    let synced = tokio::task::spawn_blocking(move || storage.replica().ok_or(StorageError::Closed)?.sync()).await;
+    let sync = move || {
+        storage.health()?;
+        storage.replica().ok_or(StorageError::Closed)?.sync()
+    };
+    let synced = tokio::task::spawn_blocking(sync).await;
     match synced {
         Ok(Ok(cursors)) => {
             for (log, cursor) in cursors {
@@ -55,7 +59,8 @@ async fn sync(node: &Node, storage: &Arc<Storage>) {
                 }
             }
         }
-        Ok(Err(error)) => tracing::error!(%error, "the copies are not synced"),
+        // The store takes no more writes, and other nodes can.
+        Ok(Err(error)) => node.fail(&format!("the store fails: {error}")),
         Err(error) => tracing::error!(%error, "the copies are not synced"),
     }
 }

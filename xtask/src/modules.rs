@@ -16,8 +16,12 @@ use crate::paths;
 use crate::unused::rust_files;
 
 /// The types that own the components of their crates.
-const OWNERS: [(&str, &str); 3] =
-    [("celeris-manager", "Manager"), ("celeris-predictor", "Predictor"), ("celeris-storage", "Storage")];
+const OWNERS: [(&str, &str); 4] = [
+    ("celeris-cluster", "Cluster"),
+    ("celeris-manager", "Manager"),
+    ("celeris-predictor", "Predictor"),
+    ("celeris-storage", "Storage"),
+];
 
 /// A source of a crate.
 struct Source {

@@ -98,6 +98,31 @@ async fn nothing_acknowledged_is_lost_when_servers_are_killed_or_paused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_all_servers_changes_no_owner() {
+    let Some(mut servers) = Servers::start(1, Sync::Always) else { return };
+    let mut nodes = start(&servers, 2).await;
+    settled(&[&nodes[0], &nodes[1]]).await;
+    let logs = nodes[0].running().logs();
+    let epochs = |nodes: &[crate::nodes::TestNode]| -> Vec<u64> {
+        logs.iter().map(|log| nodes.iter().map(|node| node.running().status(*log).epoch).max().unwrap()).collect()
+    };
+    let before = epochs(&nodes);
+    servers.kill(0);
+    let since = std::time::Instant::now();
+    let outage = nodes[0].options.timing.dead_after * 3;
+    eventually("the outage lasts", || since.elapsed() > outage).await;
+    servers.start_again(0);
+    let nodes_of_writer = Mutex::new(std::mem::take(&mut nodes));
+    for number in 0..12 {
+        write(&nodes_of_writer, number).await;
+    }
+    nodes = nodes_of_writer.into_inner();
+    assert_equal_and_complete(&nodes, 12).await;
+    assert_eq!(epochs(&nodes), before);
+    stop(&mut nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_flipped_bit_in_a_batch_stops_its_readers_and_its_owner() {
     let Some(servers) = Servers::start(1, Sync::Always) else { return };
     let mut nodes = start(&servers, 2).await;

@@ -33,11 +33,12 @@ async fn servers_that_do_not_sync_are_refused_unless_that_is_accepted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_with_the_name_of_a_node_is_refused() {
     let Some(servers) = Servers::start(1, Sync::Always) else { return };
-    // Of two that start at once, one is told and gives everything up.
+    // Of two that start at once, one is notified and gives everything up.
     let mut both = [0, 0].map(|number| TestNode::new(options(&servers, number)));
     let [one, other] = &mut both;
     let (first, second) = tokio::join!(one.start(), other.start());
-    (first.unwrap(), second.unwrap());
+    first.unwrap();
+    second.unwrap();
     let failed = |node: &TestNode| node.running().cluster.failure().borrow().is_some();
     eventually("one gives in", || failed(&both[0]) || failed(&both[1])).await;
     let stays = usize::from(failed(&both[0]));
@@ -65,7 +66,7 @@ async fn a_clean_stop_releases_all_logs() {
     }
     settled(&[&nodes[1]]).await;
     stop(&mut nodes[1..]).await;
-    // The streams end with releases: whoever comes next waits for nobody.
+    // The streams end with releases: a later node waits for nobody.
     let mut later = TestNode::new(options(&servers, 2));
     later.start().await.unwrap();
     eventually("it is read", || {

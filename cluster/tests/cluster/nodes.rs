@@ -18,7 +18,7 @@ pub const LIMIT: Duration = Duration::from_secs(90);
 
 pub const USERS: usize = 12;
 
-/// What the hooks of a node were told.
+/// The calls of the hooks of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
     Records(usize),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use celeris_cluster::Phase;
 use celeris_model::LogId;
-use celeris_storage::{Storage, StorageError};
+use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
+use rand::SeedableRng as _;
 use rand::seq::IndexedRandom as _;
-use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::Mutex;
 
@@ -24,7 +24,7 @@ async fn copies_are_equal_over_hand_overs() {
     settled(&[&nodes[0], &nodes[1], &nodes[2]]).await;
     let nodes = Arc::new(Mutex::new(nodes));
     let written = Arc::new(AtomicUsize::new(0));
-    let (count, mut rng) = (600, ChaCha8Rng::seed_from_u64(21));
+    let count = 600;
     let writer = tokio::spawn({
         let (nodes, written) = (Arc::clone(&nodes), Arc::clone(&written));
         async move {
@@ -36,7 +36,7 @@ async fn copies_are_equal_over_hand_overs() {
     });
     for round in 1..=4 {
         eventually("some records are written", || written.load(Ordering::Relaxed) >= round * 100).await;
-        let at = rng.random_range(0..3);
+        let at = round % 3;
         let mut node = {
             let mut nodes = nodes.lock().await;
             let replacement = TestNode::new(options(&servers, 9));
@@ -151,5 +151,34 @@ async fn an_owner_that_was_cut_off_is_fenced_and_acknowledges_nothing() {
     })
     .await;
     drop(both);
+    stop(&mut nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_applied_after_what_their_owner_has_seen_of_the_catalog() {
+    let Some(servers) = Servers::start(1, Sync::Always) else { return };
+    let mut nodes = start(&servers, 3).await;
+    settled(&[&nodes[0], &nodes[1], &nodes[2]]).await;
+    let coordinator = nodes.iter().position(|node| node.running().owns(LogId::Catalog)).unwrap();
+    let shard = LogId::Shard(nodes[0].running().storage.log().shard_of(&user(0)));
+    let owner = nodes.iter().position(|node| node.running().owns(shard)).unwrap();
+    let reader = (0..3).rev().find(|node| ![coordinator, owner].contains(node)).unwrap();
+    let [coordinator, owner, reader] = [coordinator, owner, reader].map(|at| Arc::clone(&nodes[at].running().storage));
+    let key = |number: usize| RegistryKey::new(["test", number.to_string().as_str()]).unwrap();
+    let has = |storage: &Storage, number: usize| storage.registry().get::<usize>(&key(number)).unwrap().is_some();
+    for number in 0..40 {
+        let mut batch = RegistryBatch::new();
+        batch.put(key(number), &number).unwrap();
+        let storage = Arc::clone(&coordinator);
+        tokio::task::spawn_blocking(move || storage.registry().commit(&batch)).await.unwrap().unwrap();
+        eventually("the owner has the document", || has(&owner, number)).await;
+        write_at(&owner, number * USERS).await.unwrap();
+        eventually("the reader has the record", || {
+            reader.histories().of(&crate::nodes::films(), &user(0)).unwrap().len() > number
+        })
+        .await;
+        assert!(has(&reader, number), "the record came before the document");
+    }
+    drop((coordinator, owner, reader));
     stop(&mut nodes).await;
 }

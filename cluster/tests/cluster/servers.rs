@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
@@ -34,9 +35,14 @@ fn program() -> Option<PathBuf> {
     given.into_iter().chain(candidates).find(|program| program.is_file())
 }
 
+/// Below the ports that systems give to connections, which could take one before its server starts;
+/// each is given once.
 fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(97) % 10_000;
+    let candidates = std::iter::repeat_with(|| (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000 + 20_000);
+    let ports = candidates.filter_map(|port| u16::try_from(port).ok());
+    ports.filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).take(count).collect()
 }
 
 impl Servers {

@@ -1,4 +1,4 @@
-//! Streams are trimmed, and who needs what was trimmed is told.
+//! Streams are trimmed, and a copy that needs what was trimmed reports it.
 
 use std::time::Duration;
 
