@@ -19,6 +19,9 @@ use super::versions::PeerVersions;
 use super::{Downloader, Membership, finish_replacing, receive, set_aside};
 use crate::config;
 
+/// Maximum size of a log in NATS, which the servers reserve for each. Appends beyond it wait until it is trimmed.
+const LOG_BYTES_MAX: u64 = 1 << 30;
+
 /// Between two reports of the versions that this node is ready to serve.
 const READY_EVERY: Duration = Duration::from_millis(500);
 
@@ -53,7 +56,14 @@ fn options(config: &config::Cluster, address: SocketAddr) -> Option<ClusterOptio
         monitor_urls: config.nats_monitor.clone(),
         unsafe_no_sync: config.unsafe_no_sync,
         shards: Shards::new(config.shards)?,
-        streams: StreamOptions { replicas: config.replicas, trim_delay: config.trim_delay, ..StreamOptions::default() },
+        streams: StreamOptions {
+            replicas: config.replicas,
+            trim_delay: config.trim_delay,
+            bytes_max: LOG_BYTES_MAX,
+            // Without copies in NATS, one node is enough.
+            copies_min: config.replicas.min(2),
+            ..StreamOptions::default()
+        },
         ..ClusterOptions::new(cluster, node, url, config.nats.clone())
     })
 }
