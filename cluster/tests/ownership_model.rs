@@ -246,7 +246,7 @@ impl Model for Ownership {
             Action::Claim(of) => {
                 let epoch = state.epoch(&state.nodes[usize::from(of)]) + 1;
                 if self.flaw == Flaw::ClaimsBlindly {
-                    // It makes its append conditional on a length that it has been told, not applied.
+                    // It makes its append conditional on a length that it has heard of, and not applied.
                     let length = u8::try_from(state.log.len()).ok()?;
                     state.nodes[usize::from(of)].applied = length;
                 }
@@ -360,7 +360,7 @@ fn check(flaw: Flaw) -> impl Checker<Ownership> {
 #[test]
 fn no_acknowledged_write_is_lost_and_no_leased_read_is_stale() {
     let checked = check(Flaw::None);
-    println!("{} states, {} distinct", checked.state_count(), checked.unique_state_count());
+    eprintln!("{} states, {} distinct", checked.state_count(), checked.unique_state_count());
     checked.assert_properties();
 }
 

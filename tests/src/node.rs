@@ -115,6 +115,7 @@ impl Node {
         let config = config::load_from(config, variables, None).unwrap_or_else(|problem| panic!("{problem}"));
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.expect("threads can be spawned");
+        let address = listener.local_addr().expect("the socket is bound");
         let options = NodeOptions {
             data_dir: data_dir.to_owned(),
             binary: binary::path(),
@@ -122,7 +123,6 @@ impl Node {
             address,
             cluster,
         };
-        let address = listener.local_addr().expect("the socket is bound");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
         let entered = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener).expect("the runtime has I/O");

@@ -58,7 +58,7 @@ fn under_load(scenario: impl Fn(&mut Run)) {
     let rounds = number("CELERIS_CLUSTER_ROUNDS").unwrap_or(1);
     for round in 0..rounds {
         let seed = number("CELERIS_CLUSTER_SEED").unwrap_or_else(|| rand::rng().random::<u32>().into()) + round;
-        println!("CELERIS_CLUSTER_SEED={seed}");
+        eprintln!("CELERIS_CLUSTER_SEED={seed}");
         let Some(cluster) = Cluster::start(3, 3) else { return };
         cluster.client(0).post("/v1/models", &json!({"name": MODEL, "dim": 8})).expect(201);
         let body = json!({"user": "nobody", "items": ["item-1"]});
@@ -76,7 +76,7 @@ fn under_load(scenario: impl Fn(&mut Run)) {
         cluster.nats.await_ready();
         cluster.await_owners();
         let operations = load.stop();
-        println!("{} operations", operations.len());
+        eprintln!("{} operations", operations.len());
         assert!(operations.len() > 50, "the clients were hardly served");
         check(cluster, &operations);
     }

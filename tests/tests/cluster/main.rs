@@ -1,5 +1,7 @@
 //! Clusters of three nodes over three NATS servers, under load and faults, and what a checker finds afterwards.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod checker;
 mod faults;
 mod life;
