@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use celeris_model::LogId;
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::heartbeat::Heartbeat;
+use crate::hooks::Hooks;
 use crate::log_state::Phase;
 use crate::node::Node;
 use crate::streams::short_name;
@@ -66,13 +68,18 @@ pub(crate) async fn hear(node: Arc<Node>) {
     }
 }
 
-/// Answers other nodes that ask where the logs end which this node owns.
-pub(crate) async fn answer(node: Arc<Node>) {
+/// Answers other nodes that ask where the logs end which this node owns; and those that name a position of the
+/// catalog, once this node has applied it.
+pub(crate) async fn answer(node: Arc<Node>, hooks: Arc<dyn Hooks>) {
     loop {
         match node.access.client.subscribe(node.names.tails(node.writer.node.as_str())).await {
             Ok(mut questions) => {
                 while let Some(question) = questions.next().await {
                     let Some(reply) = question.reply else { continue };
+                    if let Some(position) = str::from_utf8(&question.payload).ok().and_then(|text| text.parse().ok()) {
+                        tokio::spawn(answer_applied(Arc::clone(&node), Arc::clone(&hooks), position, reply));
+                        continue;
+                    }
                     let answer = serde_json::to_vec(&tails(&node)).expect("numbers become JSON");
                     if let Err(error) = node.access.client.publish(reply, answer.into()).await {
                         tracing::debug!(%error, "a question for tails is not answered");
@@ -82,6 +89,33 @@ pub(crate) async fn answer(node: Arc<Node>) {
             Err(error) => tracing::warn!(%error, "questions for tails are not heard"),
         }
         tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Answers once the catalog is applied up to `position` and in force, unless that takes too long.
+async fn answer_applied(node: Arc<Node>, hooks: Arc<dyn Hooks>, position: u64, reply: async_nats::Subject) {
+    let applied = async {
+        node.catalog().state.wait_applied(position).await;
+        // A panic of the hook is reported by the task.
+        let _ = tokio::task::spawn_blocking(move || hooks.settle(LogId::Catalog)).await;
+    };
+    if tokio::time::timeout(node.options.timing.settle, applied).await.is_ok()
+        && let Err(error) = node.access.client.publish(reply, bytes::Bytes::new()).await
+    {
+        tracing::debug!(%error, "a question for a position is not answered");
+    }
+}
+
+/// Waits until the other live nodes have applied what this node has of the catalog, for a bounded time.
+pub(crate) async fn settle(node: &Arc<Node>) {
+    let position = node.catalog().state.applied().to_string();
+    let questions = node.live().into_iter().map(|heartbeat| {
+        let subject = node.names.tails(heartbeat.node.as_str());
+        node.access.client.request(subject, position.clone().into())
+    });
+    let answers = futures_util::future::join_all(questions);
+    if tokio::time::timeout(node.options.timing.settle, answers).await.is_err() {
+        tracing::debug!("not all nodes have applied the catalog in time");
     }
 }
 

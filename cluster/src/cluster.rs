@@ -172,7 +172,7 @@ impl Joined {
         let others = vec![
             tokio::spawn(beating::send(Arc::clone(&node))),
             tokio::spawn(beating::hear(Arc::clone(&node))),
-            tokio::spawn(beating::answer(Arc::clone(&node))),
+            tokio::spawn(beating::answer(Arc::clone(&node), Arc::clone(&hooks))),
             tokio::spawn(steering::steer(Arc::clone(&node), changed.subscribe())),
             tokio::spawn(upkeep::keep(Arc::clone(&node), storage)),
             tokio::spawn(notice_incarnations(Arc::clone(&node))),
@@ -253,6 +253,11 @@ impl Cluster {
     pub fn set_ready(&self, ready: Vec<String>) {
         *self.node.ready.lock() = ready;
         self.node.beat.notify_one();
+    }
+
+    /// Waits until the other live nodes have applied what this node has of the catalog, for a bounded time.
+    pub async fn settle(&self) {
+        beating::settle(&self.node).await;
     }
 
     /// Gives the logs up to other nodes, as soon as there are any.

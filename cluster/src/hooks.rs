@@ -18,6 +18,9 @@ pub trait Hooks: Send + Sync + 'static {
     /// A group of another owner was applied.
     fn applied(&self, log: LogId, applied: Applied);
 
+    /// Waits until what was applied of a log is in force, for a bounded time.
+    fn settle(&self, _log: LogId) {}
+
     /// This node owns the log and will accept its writes once this returns.
     fn term_begins(&self, log: LogId);
 

@@ -63,6 +63,8 @@ pub struct Timing {
     pub release_wait: Duration,
     /// Between two syncs of the store, checks of the streams, and inquiries for tails.
     pub upkeep: Duration,
+    /// How long a change of the catalog waits for the other nodes to apply it.
+    pub settle: Duration,
     /// Maximum duration of [`crate::Cluster::stop`].
     pub stop: Duration,
 }
@@ -91,6 +93,7 @@ impl Default for Timing {
             lease: Duration::from_secs(1),
             release_wait: Duration::from_secs(3),
             upkeep: Duration::from_secs(1),
+            settle: Duration::from_secs(2),
             stop: Duration::from_secs(10),
         }
     }

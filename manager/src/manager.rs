@@ -255,6 +255,13 @@ impl Manager {
         self.monitoring.add(&events, now, Behind::Nothing);
     }
 
+    /// Waits until what was applied so far is in force here, at most for this time. Blocks the thread.
+    pub fn settle(&self, at_most: Duration) {
+        if let Some(following) = &self.following {
+            following.following().settle(at_most);
+        }
+    }
+
     /// The versions that this node serves or has prepared, for reports to the node that leads: the id
     /// of the model and the version, as in `7/12`.
     #[must_use]

@@ -26,7 +26,16 @@ pub trait Freshness: Send + Sync {
     /// [`StorageError::NotOwner`] or [`StorageError::Fenced`] if another node owns it, others if the
     /// log does not answer.
     fn confirm(&self, shard: Shard) -> Confirming<'_>;
+
+    /// Completes once the live nodes have applied the changes of models and items that this node has made, or
+    /// after a bounded time.
+    fn settle(&self) -> Settling<'_> {
+        Box::pin(std::future::ready(()))
+    }
 }
+
+/// Completes without a result.
+pub type Settling<'a> = BoxFuture<'a, ()>;
 
 /// The age of copies is not known, and every owner is current: for nodes without a replicated log.
 #[derive(Debug, Clone, Copy, Default)]

@@ -14,13 +14,16 @@ use celeris_storage::{Applied, ClusterIdentity, DirectoryContents, Storage, Stor
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::freshness::{Confirming, Freshness};
+use super::freshness::{Confirming, Freshness, Settling};
 use super::versions::PeerVersions;
 use super::{Downloader, Membership, finish_replacing, receive, set_aside};
 use crate::config;
 
 /// Maximum size of a log in NATS, which the servers reserve for each. Appends beyond it wait until it is trimmed.
 const LOG_BYTES_MAX: u64 = 1 << 30;
+
+/// How long another node's change waits for this node to bring it in force.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
 
 /// Between two reports of the versions that this node is ready to serve.
 const READY_EVERY: Duration = Duration::from_millis(500);
@@ -251,6 +254,10 @@ impl Hooks for NodeHooks {
         }
     }
 
+    fn settle(&self, _log: LogId) {
+        self.parts.manager.settle(SETTLE_MAX);
+    }
+
     fn term_begins(&self, _log: LogId) {}
 
     fn term_began(&self, log: LogId) {
@@ -297,6 +304,10 @@ impl Freshness for Measured {
                 _ => StorageError::NotOwner,
             })
         })
+    }
+
+    fn settle(&self) -> Settling<'_> {
+        Box::pin(self.0.settle())
     }
 }
 

@@ -26,7 +26,7 @@ use crate::hosts::without_port;
 
 pub use download::Downloader;
 pub use forward::{Answered, Failure, Forwarder};
-pub use freshness::{Confirming, Freshness, STALE_AFTER, Unmeasured};
+pub use freshness::{Confirming, Freshness, STALE_AFTER, Settling, Unmeasured};
 pub use headers::{Hop, MODEL_ID, OWNER, asks_for_redirect, owner, placement_of, set_placement};
 pub use kept::{Kept, NDJSON};
 pub use member::{JoinError, Member, Parts, begin_incarnation};

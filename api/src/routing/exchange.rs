@@ -83,7 +83,14 @@ impl Exchange<'_> {
         loop {
             let attempt = match self.place().await {
                 Place::Local => match self.carried.take() {
-                    Some(request) => self.answered_here(run(request).await?),
+                    Some(request) => {
+                        let response = run(request).await?;
+                        if self.rule.route == Route::Coordinator && response.status().is_success() {
+                            // So that the client finds the change on every node.
+                            self.cluster.freshness().settle().await;
+                        }
+                        self.answered_here(response)
+                    }
                     None => return Err(cut_off()),
                 },
                 Place::Remote(_) if self.hop.is_some() => return Ok(self.misplaced()),

@@ -17,6 +17,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use celeris_model::{ModelId, ModelName, VersionId};
 use celeris_predictor::{Predictor, Prepared};
@@ -54,6 +55,8 @@ pub(crate) struct Following {
 #[derive(Default)]
 pub(crate) struct State {
     is_woken: bool,
+    /// Whether the thread compares.
+    is_working: bool,
     is_stopping: bool,
     /// Changed items that could not be taken in.
     items: Vec<ChangedItem>,
@@ -131,6 +134,13 @@ impl Following {
     pub(crate) fn wake(&self) {
         self.state.lock().is_woken = true;
         self.woken.notify_all();
+    }
+
+    /// Waits until the thread has compared everything, at most for this time.
+    pub(crate) fn settle(&self, at_most: Duration) {
+        let mut state = self.state.lock();
+        // What is not done by then goes on.
+        let _ = self.woken.wait_while_for(&mut state, |state| state.is_woken || state.is_working, at_most);
     }
 
     fn take_in(&self, items: &[ChangedItem]) {

@@ -36,6 +36,7 @@ impl Retry {
 
 impl Following {
     pub(super) fn run(self: Arc<Self>) {
+        self.state.lock().is_working = true;
         loop {
             let failed = match self.reconcile() {
                 Ok(()) => None,
@@ -50,6 +51,8 @@ impl Following {
                 }
             };
             let mut state = self.state.lock();
+            state.is_working = false;
+            self.woken.notify_all();
             let next = state.retries.values().map(|retry| retry.at).chain(failed).min();
             while !state.is_woken && !state.is_stopping {
                 match next {
@@ -61,7 +64,7 @@ impl Following {
             if state.is_stopping {
                 return;
             }
-            state.is_woken = false;
+            (state.is_woken, state.is_working) = (false, true);
         }
     }
 

@@ -34,6 +34,16 @@ pub enum Ask {
     Read,
 }
 
+impl Ask {
+    /// The observation that it is about.
+    pub fn id(&self) -> Option<&String> {
+        match self {
+            Self::Observe { id, .. } | Self::Correct { id, .. } | Self::Retract { id } => Some(id),
+            Self::Read => None,
+        }
+    }
+}
+
 /// What was answered in the end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Answer {
