@@ -60,7 +60,7 @@ pub fn log_of(view: &ClusterView, partition: Partition) -> Option<LogId> {
 pub struct Late;
 
 /// The views of a cluster during one request, which waits for newer ones for at most
-/// [`PLACEMENT_WAIT`] in all.
+/// `PLACEMENT_WAIT` in all.
 #[derive(Clone)]
 pub struct Watching {
     views: watch::Receiver<ClusterView>,
@@ -107,7 +107,7 @@ impl Watching {
         }
     }
 
-    /// Waits for a view that was not seen, or for [`RETRY_PAUSE`].
+    /// Waits for a view that was not seen, or for `RETRY_PAUSE`.
     ///
     /// # Errors
     /// If the time is up.
