@@ -24,7 +24,7 @@ async fn a_copy_that_needs_what_was_trimmed_is_told_so() {
     settled(&[&nodes[0]]).await;
     let mut behind = nodes.pop().unwrap();
     let nodes = Mutex::new(nodes);
-    for number in 0..60 {
+    for number in 0..300 {
         write(&nodes, number).await;
     }
     let mut nodes = nodes.into_inner();
