@@ -12,6 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::cluster::{StoreCopy, written_body};
+use crate::description::NotFound;
 use crate::error::ApiError;
 use crate::schema::cluster::{ClusterMap, ClusterReply, DrainReply};
 use crate::state::Node;
@@ -38,7 +39,8 @@ async fn get_cluster(State(node): State<Node>) -> Json<ClusterReply> {
 
 /// Has this node give its users up to the other nodes, and take none until it is started again. It goes on
 /// forwarding requests. Returns at once; `GET /v1/cluster` shows when it owns nothing.
-#[utoipa::path(post, path = "/v1/cluster/drain", tag = "node", responses((status = 202, body = DrainReply)))]
+#[utoipa::path(post, path = "/v1/cluster/drain", tag = "node",
+    responses((status = 202, body = DrainReply), (status = 404, response = NotFound)))]
 async fn drain(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
     let replication = node.replication.as_ref().ok_or_else(|| ApiError::not_found("the node is in no cluster"))?;
     if replication.live().is_empty() {
