@@ -1,12 +1,12 @@
 //! A node's membership in a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Client, ConnectOptions};
-use celeris_model::{ClusterView, LogId, NodeName};
+use celeris_model::{ClusterView, LogId, NodeName, Placement};
 use celeris_storage::{ClusterIdentity, Storage};
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
@@ -54,10 +54,17 @@ pub struct Joined {
     /// Whether the incarnation began with the copy of a node.
     is_from_copy: bool,
     writer: Writer,
+    view: watch::Sender<ClusterView>,
     abort: watch::Sender<bool>,
 }
 
 impl Joined {
+    /// As [`Cluster::view`]; nothing is placed before the start.
+    #[must_use]
+    pub fn view(&self) -> watch::Receiver<ClusterView> {
+        self.view.subscribe()
+    }
+
     /// What the store is opened with.
     #[must_use]
     pub fn identity(&self) -> &ClusterIdentity {
@@ -72,8 +79,7 @@ impl Joined {
         if self.is_from_copy {
             return Ok(true);
         }
-        let all = std::iter::once(LogId::Catalog).chain(self.identity.shards.all().map(LogId::Shard));
-        for log in all {
+        for log in logs(&self.identity) {
             if self.first(log).await? > 1 {
                 return Ok(true);
             }
@@ -97,11 +103,9 @@ impl Joined {
         Ok(false)
     }
 
-    /// The first sequence that the stream of a log has or will have; 1 if there is no stream yet.
+    /// The first sequence that the stream of a log has or will have.
     async fn first(&self, log: LogId) -> Result<u64, ClusterError> {
-        let link = self.names().link(&self.access, log);
-        link.create(&self.options.streams).await?;
-        Ok(link.extent().await?.first)
+        Ok(self.names().link(&self.access, log).extent().await?.first)
     }
 
     fn names(&self) -> Names {
@@ -128,24 +132,23 @@ impl Joined {
         peers
     }
 
-    /// Creates the logs' streams unless they exist, and begins to take part. `storage` is of
+    /// Begins to take part. `storage` is of
     /// [`Storage::open_replica`] with [`Joined::identity`]. Must be called in a runtime.
     ///
     /// # Errors
     /// `NotAReplica` or `Stream`.
     pub async fn start(self, storage: Arc<Storage>, hooks: Arc<dyn Hooks>) -> Result<Arc<Cluster>, ClusterError> {
         let names = self.names();
-        let Self { options, access, writer, abort, .. } = self;
+        let Self { options, access, writer, view, abort, .. } = self;
         let ids: Vec<LogId> = storage.replica().ok_or(ClusterError::NotAReplica)?.logs().collect();
         let changed = watch::Sender::new(());
         let mut logs = BTreeMap::new();
         for log in ids {
             let link = names.link(&access, log);
-            link.create(&options.streams).await?;
             let state = Arc::new(LogState::new(log, changed.clone()));
             logs.insert(log, LogHandle { state, term: Arc::default(), link });
         }
-        let node = Arc::new(Node::new(NodeParts { options, names, writer, access, logs }));
+        let node = Arc::new(Node::new(NodeParts { options, names, writer, access, logs, view }));
         let mut tasks = JoinSet::new();
         for (log, handle) in &node.logs {
             let appender = Appender {
@@ -182,8 +185,8 @@ impl Joined {
 }
 
 impl Cluster {
-    /// Connects to the NATS servers, checks them, and reads the identity of the cluster, or founds
-    /// it.
+    /// Connects to the NATS servers, checks them, reads the identity of the cluster, or founds it, and
+    /// creates the logs' streams unless they exist.
     ///
     /// # Errors
     /// `Name`, `Connect`, `ServerVersion`, `NoSync`, `SyncUnknown`, `Stream`,
@@ -195,7 +198,13 @@ impl Cluster {
         let (identity, is_from_copy) = incarnations::find_or_found(&access, &options, abort.subscribe()).await?;
         let names = Names { cluster: options.cluster.clone(), incarnation: identity.incarnation };
         check_name(&client, &names, &options).await?;
-        Ok(Joined { options, access, identity, is_from_copy, writer, abort })
+        for log in logs(&identity) {
+            names.link(&access, log).create(&options.streams).await?;
+        }
+        let view =
+            ClusterView { node: options.node.clone(), placement: Placement::default(), owned: BTreeSet::default() };
+        let view = watch::Sender::new(view);
+        Ok(Joined { options, access, identity, is_from_copy, writer, view, abort })
     }
 
     /// Begins the next incarnation of a cluster with the copy of a node, which does not run.
@@ -350,6 +359,11 @@ async fn connect(options: &ClusterOptions) -> Result<Client, ClusterError> {
     let servers = servers.map_err(|error| failed(error.to_string()))?;
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect.connect(servers)).await;
     connected.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))
+}
+
+/// The logs of an incarnation.
+fn logs(identity: &ClusterIdentity) -> impl Iterator<Item = LogId> + use<> {
+    std::iter::once(LogId::Catalog).chain(identity.shards.all().map(LogId::Shard))
 }
 
 /// Ends the part of this node in the cluster once a later incarnation has begun.

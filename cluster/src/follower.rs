@@ -114,10 +114,8 @@ impl<'a> Follower<'a> {
                     Body::Group(group) => (group, true),
                     Body::Epoch | Body::Release | Body::Alive => (Bytes::new(), false),
                 };
-                if is_group {
-                    hooks.applying(log, &group)?;
-                }
-                let applied = replica.apply(log, &group, &cursor.encode()).map_err(|error| error.to_string())?;
+                let applied = replica.apply(log, &group, &cursor.encode(), |group| hooks.applying(group));
+                let applied = applied.map_err(|error| error.to_string())?;
                 if is_group {
                     hooks.applied(log, applied);
                 }

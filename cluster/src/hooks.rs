@@ -1,7 +1,7 @@
 //! What a node does when its copy of a log changes.
 
 use celeris_model::LogId;
-use celeris_storage::Applied;
+use celeris_storage::{Applied, AppliedGroup, StorageError};
 
 /// Is notified of what happens to the logs. All calls are made on threads that may block; those for one
 /// log in order and one at a time.
@@ -11,7 +11,7 @@ pub trait Hooks: Send + Sync + 'static {
     ///
     /// # Errors
     /// Why not.
-    fn applying(&self, _log: LogId, _group: &[u8]) -> Result<(), String> {
+    fn applying(&self, _group: &AppliedGroup) -> Result<(), StorageError> {
         Ok(())
     }
 
@@ -21,11 +21,8 @@ pub trait Hooks: Send + Sync + 'static {
     /// Waits until what was applied of a log is in force, for a bounded time.
     fn settle(&self, _log: LogId) {}
 
-    /// This node owns the log and will accept its writes once this returns.
-    fn term_begins(&self, log: LogId);
-
     /// This node owns the log and accepts its writes.
-    fn term_began(&self, _log: LogId) {}
+    fn term_began(&self, log: LogId);
 
     /// This node gives the log up: its queued writes are appended after this returns.
     fn releasing(&self, log: LogId);

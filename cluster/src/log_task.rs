@@ -176,8 +176,7 @@ impl LogTask {
         let cursor = claimed.cursor.encode();
         let begun = self.blocking(move |log, storage, hooks| {
             let replica = storage.replica().ok_or(StorageError::Closed)?;
-            replica.apply(log, &[], &cursor)?;
-            hooks.term_begins(log);
+            replica.apply(log, &[], &cursor, |_| Ok(()))?;
             replica.begin_term(log, Box::new(journal))?;
             hooks.term_began(log);
             Ok(())

@@ -106,7 +106,7 @@ impl Members {
     }
 }
 
-/// How long this node waits with a claim of the catalog that nobody owns, so that the first of the
+/// How long this node waits with a claim of the catalog that no node owns, so that the first of the
 /// live nodes, in the order of names, is alone.
 #[derive(Debug)]
 pub(crate) struct Election {
@@ -121,7 +121,7 @@ pub(crate) struct Election {
 pub(crate) struct Candidacy {
     /// Whether a live node owns the catalog.
     pub(crate) is_owned: bool,
-    /// Whether the last owner has given it up, or there was none: nobody needs to be waited for.
+    /// Whether the last owner has given it up, or there was none, so that a claim need not wait.
     pub(crate) is_released: bool,
     /// This node's place among the live nodes that may own it, from 0; `None` if it is not one.
     pub(crate) place: Option<u32>,

@@ -49,14 +49,13 @@ pub(crate) struct NodeParts {
     pub(crate) writer: Writer,
     pub(crate) access: Access,
     pub(crate) logs: BTreeMap<LogId, LogHandle>,
+    pub(crate) view: watch::Sender<ClusterView>,
 }
 
 impl Node {
     pub(crate) fn new(parts: NodeParts) -> Self {
-        let NodeParts { options, names, writer, access, logs } = parts;
+        let NodeParts { options, names, writer, access, logs, view } = parts;
         let members = Arc::new(Mutex::new(Members::new(writer.clone(), options.timing.dead_after)));
-        let view =
-            ClusterView { node: writer.node.clone(), placement: Placement::default(), owned: BTreeSet::default() };
         Self {
             options,
             names,
@@ -64,7 +63,7 @@ impl Node {
             access,
             logs,
             members,
-            view: watch::Sender::new(view),
+            view,
             is_draining: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             counter: AtomicU64::new(0),

@@ -15,7 +15,7 @@ use crate::log_state::{Phase, Problem};
 use crate::node::{LogHandle, Node};
 use crate::streams::short_name;
 
-/// Streams are looked at once in so many rounds.
+/// Rounds of upkeep between two looks at the streams.
 const ROUNDS_PER_LOOK: u64 = 5;
 
 /// How long the answer of an owner may take.

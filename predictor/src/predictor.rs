@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use celeris_model::observation::EARLIEST;
 use celeris_model::{ModelName, RecordKind, Shard, Timestamp, UserId};
-use celeris_storage::{AppliedGroup, AppliedRecord, ErasedUser, Storage};
+use celeris_storage::{AppliedGroup, AppliedRecord, Storage, StorageError};
 use tokio::sync::mpsc;
 
 use crate::accepted_times::AcceptedTimes;
@@ -255,8 +255,9 @@ impl Predictor {
     ///
     /// # Errors
     /// `Storage`; the call can be repeated.
-    pub fn applying(&self, erasures: &[ErasedUser]) -> Result<(), PredictorError> {
-        erasures.iter().try_for_each(|erased| self.ingest.erase_decisions(erased))
+    pub fn applying(&self, group: &AppliedGroup) -> Result<(), StorageError> {
+        let mut erasures = group.records.iter().filter(|applied| applied.record.kind == RecordKind::Erase);
+        erasures.try_for_each(|AppliedRecord { stream, record, .. }| self.ingest.erase_decisions(stream, record))
     }
 
     /// Brings memory in line with a group of another node's records, which was applied to the store

@@ -110,8 +110,8 @@ pub use items::{ChangedItem, ItemRecord, ItemWrite, Items, SweptItem};
 pub use layout::event::Event;
 pub use layout::features::{FrozenFeatures, ItemFeatures};
 pub use log::{
-    AckMode, Append, Appended, AppliedGroup, AppliedRecord, Committed, ErasedUser, Erasure, Existing, Journal,
-    JournalError, Log, LogCounters, LogRange, Lookup, Placed, RECORD_BYTES_MAX, Ticket, Watermark, observation_id,
+    AckMode, Append, Appended, AppliedGroup, AppliedRecord, Committed, Erasure, Existing, Journal, JournalError, Log,
+    LogCounters, LogRange, Lookup, Placed, RECORD_BYTES_MAX, Ticket, Watermark, observation_id,
 };
 pub use options::StorageOptions;
 pub use registry::{Documents, ListedDocument, RegistryBatch, RegistryKey};

@@ -74,7 +74,7 @@ impl MemoryLog {
     pub fn follow(&self, replica: Replica<'_>, log: LogId) -> Result<(), StorageError> {
         let from = position_of(replica.cursor(log)?);
         for (at, entries) in self.entries().iter().enumerate().skip(from) {
-            replica.apply(log, entries, &cursor_at(at + 1))?;
+            replica.apply(log, entries, &cursor_at(at + 1), |_| Ok(()))?;
         }
         Ok(())
     }

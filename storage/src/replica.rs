@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::error::StorageError;
 use crate::health::Health;
 use crate::items::ChangedItem;
-use crate::log::{AppliedGroup, ErasedUser, Journal, Log};
+use crate::log::{AppliedGroup, Journal, Log};
 use crate::registry::RegistryKey;
 
 /// The logs of a node's copy of a cluster's store: those of the shards, and that of the registry and
@@ -55,28 +55,25 @@ impl Replica<'_> {
         }
     }
 
-    /// The users whom a group of a shard's log erases: what is kept of them beside the logs is to be erased
-    /// before the group is applied.
-    ///
-    /// # Errors
-    /// `Diverged` if the group cannot be decoded.
-    pub fn erased_by(&self, log: LogId, entries: &[u8]) -> Result<Vec<ErasedUser>, StorageError> {
-        match log {
-            LogId::Catalog => Ok(Vec::new()),
-            LogId::Shard(shard) => Log::erased_by(shard, entries),
-        }
-    }
-
     /// Writes what another node has appended to a log, and the cursor after it. `entries` may be
     /// empty. Each is applied once, in the order of the log. Not synced: see [`Replica::sync`].
     ///
+    /// A group of a shard is passed to `before` first: what it erases beside the logs is erased there, so that
+    /// a crash in between leaves nothing.
+    ///
     /// # Errors
-    /// `Diverged` if it does not follow on what is here, or during a term; `Poisoned`, `Closed`,
-    /// `Corrupt`, `CorruptLog` or `Database`. Nothing is written then.
-    pub fn apply(&self, log: LogId, entries: &[u8], cursor: &[u8]) -> Result<Applied, StorageError> {
+    /// Those of `before`; `Diverged` if it does not follow on what is here, or during a term; `Poisoned`,
+    /// `Closed`, `Corrupt`, `CorruptLog` or `Database`. Nothing is written then.
+    pub fn apply(
+        &self,
+        log: LogId,
+        entries: &[u8],
+        cursor: &[u8],
+        before: impl FnOnce(&AppliedGroup) -> Result<(), StorageError>,
+    ) -> Result<Applied, StorageError> {
         match log {
             LogId::Catalog => self.catalog.apply(entries, cursor).map(|changes| changed_by(&changes)),
-            LogId::Shard(shard) => self.log.apply(shard, entries, cursor).map(Applied::Group),
+            LogId::Shard(shard) => self.log.apply(shard, entries, cursor, before).map(Applied::Group),
         }
     }
 
@@ -390,7 +387,7 @@ mod tests {
         let entries = cluster.shared(log).entries();
         let follower = cluster.nodes[1].replica().unwrap();
         let other = identity().shards.all().find(|other| *other != shard).unwrap();
-        follower.apply(log, &entries[0], &cursor_at(1)).unwrap();
+        follower.apply(log, &entries[0], &cursor_at(1), |_| Ok(())).unwrap();
         let before = contents(&cluster.nodes[1]);
         for (log, group) in [
             (log, &entries[0]),
@@ -398,13 +395,13 @@ mod tests {
             (LogId::Shard(other), &entries[1]),
             (log, &entries[1][..entries[1].len() - 1].to_vec()),
         ] {
-            let refused = follower.apply(log, group, &cursor_at(9));
+            let refused = follower.apply(log, group, &cursor_at(9), |_| Ok(()));
             assert!(matches!(refused, Err(StorageError::Diverged { .. })), "{refused:?}");
         }
-        let of_owner = cluster.nodes[0].replica().unwrap().apply(log, &[], &cursor_at(9));
+        let of_owner = cluster.nodes[0].replica().unwrap().apply(log, &[], &cursor_at(9), |_| Ok(()));
         assert!(matches!(of_owner, Err(StorageError::Diverged { .. })), "{of_owner:?}");
         assert!(contents(&cluster.nodes[1]) == before);
-        follower.apply(log, &[], &cursor_at(2)).unwrap();
+        follower.apply(log, &[], &cursor_at(2), |_| Ok(())).unwrap();
         assert_eq!(position_of(follower.cursor(log).unwrap()), 2);
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{Request, StatusCode, Uri};
+use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -12,6 +12,8 @@ use hyper_util::rt::TokioExecutor;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+
+use super::forward::url_at;
 
 /// How long another node may take to answer, and between two parts of its answer. It may have to write a
 /// copy of its store first.
@@ -47,8 +49,7 @@ impl Downloader {
     /// # Errors
     /// If the node does not answer in time, or not with 200.
     pub fn get(&self, url: &str, path: &str) -> io::Result<impl Read + use<>> {
-        let uri: Uri = format!("{}{path}", url.trim_end_matches('/')).parse().map_err(io::Error::other)?;
-        let request = Request::get(uri).body(Body::empty()).map_err(io::Error::other)?;
+        let request = Request::get(url_at(url, path)).body(Body::empty()).map_err(io::Error::other)?;
         let (parts, received) = mpsc::channel(PARTS_MAX);
         let client = self.client.clone();
         let response = self.runtime.block_on(timeout(IDLE_MAX, client.request(request)));

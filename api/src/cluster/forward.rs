@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{StatusCode, header};
 use axum::response::Response;
 use celeris_model::{NodeName, PlacementRevision};
 use http_body_util::{BodyExt, Limited};
@@ -108,10 +108,9 @@ impl Forwarder {
         from: (&NodeName, PlacementRevision),
         request: Request,
     ) -> Result<Answered, Failure> {
-        let response = self.open(peer, from, request).await?;
-        if is_misplaced(&response) {
+        let Answered::Reply(response) = self.stream(peer, from, request).await? else {
             return Ok(Answered::Misplaced);
-        }
+        };
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, REPLY_BYTES_MAX).collect().await;
         let body = body.map_err(|error| Failure::Unknown(error.to_string()))?.to_bytes();
@@ -147,7 +146,8 @@ impl Forwarder {
         request: Request,
     ) -> Result<hyper::Response<Incoming>, Failure> {
         let (mut parts, body) = request.into_parts();
-        parts.uri = uri_at(&peer.url, &parts.uri).ok_or_else(|| Failure::NotSent(format!("{}: no URL", peer.url)))?;
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        parts.uri = url_at(&peer.url, path).parse().map_err(|_| Failure::NotSent(format!("{}: no URL", peer.url)))?;
         of_next_hop(&mut parts.headers, (node.as_str(), revision));
         let mut next = Request::new(body);
         (*next.method_mut(), *next.uri_mut(), *next.headers_mut()) = (parts.method, parts.uri, parts.headers);
@@ -172,10 +172,10 @@ fn is_misplaced(response: &hyper::Response<Incoming>) -> bool {
     response.status() == StatusCode::MISDIRECTED_REQUEST && placement_of(response.headers()).is_some()
 }
 
-/// The path and query of `asked` at the node with this URL.
-fn uri_at(url: &str, asked: &Uri) -> Option<Uri> {
-    let path = asked.path_and_query().map_or("/", |path| path.as_str());
-    format!("{}{path}", url.trim_end_matches('/')).parse().ok()
+/// A path, with its query, at the node with this URL.
+#[must_use]
+pub fn url_at(url: &str, path: &str) -> String {
+    format!("{}{path}", url.trim_end_matches('/'))
 }
 
 /// A request that a node makes itself.

@@ -3,16 +3,17 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use celeris_cluster::{Cluster as Replication, ClusterError, ClusterOptions, Hooks, Joined, Origin, StreamOptions};
 use celeris_manager::{Manager, Peers, Readiness};
-use celeris_model::{ClusterView, LogId, NodeName, Shard, Shards};
+use celeris_model::{LogId, NodeName, Shard, Shards};
 use celeris_predictor::Predictor;
-use celeris_storage::{Applied, ClusterIdentity, DirectoryContents, Storage, StorageError, StorageOptions};
+use celeris_storage::{
+    Applied, AppliedGroup, ClusterIdentity, DirectoryContents, Storage, StorageError, StorageOptions,
+};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 
 use super::freshness::{Confirming, Freshness, Settling};
 use super::versions::PeerVersions;
@@ -42,15 +43,13 @@ pub enum JoinError {
 /// A node that knows its cluster, and does not take part yet.
 pub struct Member {
     joined: Joined,
-    views: watch::Sender<ClusterView>,
-    downloader: Arc<Downloader>,
-    running: Arc<Running>,
+    downloader: Downloader,
+    running: Running,
     ready_within: Duration,
 }
 
 /// The replication, once it runs.
-#[derive(Default)]
-struct Running(std::sync::OnceLock<Arc<Replication>>);
+type Running = Arc<OnceLock<Arc<Replication>>>;
 
 fn options(config: &config::Cluster, address: SocketAddr) -> Option<ClusterOptions> {
     let (cluster, node) = (config.name.clone()?, config.node.clone()?);
@@ -95,13 +94,11 @@ impl Member {
     /// Those of [`Replication::join`].
     pub fn join(config: &config::Cluster, address: SocketAddr) -> Result<Option<Self>, JoinError> {
         let Some(options) = options(config, address) else { return Ok(None) };
-        let view = ClusterView { node: options.node.clone(), placement: Default::default(), owned: Default::default() };
         let joined = Handle::current().block_on(Replication::join(options))?;
         Ok(Some(Self {
             joined,
-            views: watch::Sender::new(view),
-            downloader: Arc::new(Downloader::start()),
-            running: Arc::default(),
+            downloader: Downloader::start(),
+            running: Running::default(),
             ready_within: config.ready_within,
         }))
     }
@@ -164,7 +161,7 @@ impl Member {
     /// The other nodes, for the manager.
     #[must_use]
     pub fn peers(&self) -> Peers {
-        let source = PeerVersions { views: self.views.subscribe(), downloader: Arc::clone(&self.downloader) };
+        let source = PeerVersions { views: self.joined.view(), downloader: self.downloader.clone() };
         Peers {
             source: Arc::new(source),
             readiness: Arc::new(Reported(Arc::clone(&self.running))),
@@ -177,29 +174,16 @@ impl Member {
     /// # Errors
     /// `Cluster`.
     pub fn start(self, parts: Parts) -> Result<(Membership, Arc<Replication>), JoinError> {
-        let Self { joined, views, running, .. } = self;
+        let Self { joined, running, .. } = self;
         let storage = Arc::new(parts.storage.clone());
         let manager = Arc::downgrade(&parts.manager);
-        let hooks = Arc::new(NodeHooks { parts });
-        let replication = Handle::current().block_on(joined.start(storage, hooks))?;
-        let published = replication.view();
+        let replication = Handle::current().block_on(joined.start(storage, Arc::new(parts)))?;
         // A node has one replication.
-        let _ = running.0.set(Arc::clone(&replication));
+        let _ = running.set(Arc::clone(&replication));
         let membership =
-            Membership { views: views.subscribe(), freshness: Arc::new(Measured(Arc::clone(&replication))) };
-        tokio::spawn(publish(published, views));
+            Membership { views: replication.view(), freshness: Arc::new(Measured(Arc::clone(&replication))) };
         tokio::spawn(report_ready(manager, Arc::downgrade(&replication)));
         Ok((membership, replication))
-    }
-}
-
-/// Passes the views of the cluster on to those who subscribed before it was started.
-async fn publish(mut from: watch::Receiver<ClusterView>, to: watch::Sender<ClusterView>) {
-    loop {
-        to.send_replace(from.borrow_and_update().clone());
-        if from.changed().await.is_err() {
-            return;
-        }
     }
 }
 
@@ -218,51 +202,38 @@ async fn report_ready(manager: Weak<Manager>, replication: Weak<Replication>) {
     }
 }
 
-/// The components that follow the logs.
+/// The components that are brought in line with the logs.
 pub struct Parts {
     pub storage: Storage,
     pub predictor: Arc<Predictor>,
     pub manager: Arc<Manager>,
 }
 
-/// Brings the components in line with the logs.
-struct NodeHooks {
-    parts: Parts,
-}
-
-impl Hooks for NodeHooks {
-    fn applying(&self, log: LogId, entries: &[u8]) -> Result<(), String> {
-        let Some(replica) = self.parts.storage.replica() else { return Ok(()) };
-        let erased = replica.erased_by(log, entries).map_err(|error| error.to_string())?;
-        if erased.is_empty() {
-            return Ok(());
-        }
-        self.parts.predictor.applying(&erased).map_err(|error| error.to_string())
+impl Hooks for Parts {
+    fn applying(&self, group: &AppliedGroup) -> Result<(), StorageError> {
+        self.predictor.applying(group)
     }
 
     fn applied(&self, log: LogId, applied: Applied) {
-        let Parts { predictor, manager, .. } = &self.parts;
         match applied {
             Applied::Group(group) => {
-                if let (Err(error), LogId::Shard(shard)) = (predictor.applied(&group), log) {
+                if let (Err(error), LogId::Shard(shard)) = (self.predictor.applied(&group), log) {
                     tracing::warn!(%error, %log, "what is in memory of the users may be outdated; it is dropped");
-                    predictor.forget_shard(shard);
+                    self.predictor.forget_shard(shard);
                 }
-                manager.observed(&group.records);
+                self.manager.observed(&group.records);
             }
-            Applied::Catalog { documents, items } => manager.applied(&documents, &items),
+            Applied::Catalog { documents, items } => self.manager.applied(&documents, &items),
         }
     }
 
     fn settle(&self, _log: LogId) {
-        self.parts.manager.settle(SETTLE_MAX);
+        self.manager.settle(SETTLE_MAX);
     }
-
-    fn term_begins(&self, _log: LogId) {}
 
     fn term_began(&self, log: LogId) {
         if log == LogId::Catalog {
-            let manager = Arc::clone(&self.parts.manager);
+            let manager = Arc::clone(&self.manager);
             // It may take long, and ends by itself if another node takes over meanwhile.
             let led = std::thread::Builder::new().name("celeris-lead".to_owned()).spawn(move || {
                 if let Err(error) = manager.lead() {
@@ -277,14 +248,14 @@ impl Hooks for NodeHooks {
 
     fn releasing(&self, log: LogId) {
         if log == LogId::Catalog {
-            self.parts.manager.follow();
+            self.manager.follow();
         }
     }
 
     fn term_ended(&self, log: LogId) {
         match log {
-            LogId::Catalog => self.parts.manager.follow(),
-            LogId::Shard(shard) => self.parts.predictor.forget_shard(shard),
+            LogId::Catalog => self.manager.follow(),
+            LogId::Shard(shard) => self.predictor.forget_shard(shard),
         }
     }
 }
@@ -312,11 +283,11 @@ impl Freshness for Measured {
 }
 
 /// What the other nodes have reported.
-struct Reported(Arc<Running>);
+struct Reported(Running);
 
 impl Readiness for Reported {
     fn lagging(&self, version: &str) -> Vec<NodeName> {
-        let Some(replication) = self.0.0.get() else { return Vec::new() };
+        let Some(replication) = self.0.get() else { return Vec::new() };
         let lags = |ready: &Vec<String>| !ready.iter().any(|other| other == version);
         replication
             .live()

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::hosts::without_port;
 
 pub use download::Downloader;
-pub use forward::{Answered, Failure, Forwarder};
+pub use forward::{Answered, Failure, Forwarder, url_at};
 pub use freshness::{Confirming, Freshness, STALE_AFTER, Settling, Unmeasured};
 pub use headers::{Hop, MODEL_ID, OWNER, asks_for_redirect, owner, placement_of, set_placement};
 pub use kept::{Kept, NDJSON};

@@ -140,7 +140,7 @@ async fn pass_on(response: hyper::Response<Incoming>, replies: mpsc::Sender<Line
     let mut body = response.into_body();
     let mut lines = Lines::default();
     loop {
-        // The receiver is gone: nobody waits for replies.
+        // The receiver is gone: the stream was given up.
         let frame = tokio::select! {
             frame = body.frame() => frame?,
             () = replies.closed() => return None,

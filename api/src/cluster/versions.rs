@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
-use std::sync::Arc;
 
 use celeris_manager::{RemoteFile, VersionSource};
 use celeris_model::ClusterView;
@@ -14,7 +13,7 @@ use super::Downloader;
 /// The live nodes as a source of versions: the coordinator first, which trains them.
 pub struct PeerVersions {
     pub views: watch::Receiver<ClusterView>,
-    pub downloader: Arc<Downloader>,
+    pub downloader: Downloader,
 }
 
 impl VersionSource for PeerVersions {

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use celeris_cluster::Cluster as Replication;
 use celeris_model::{ModelId, VersionId};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -29,6 +30,10 @@ pub fn for_nodes() -> axum::Router<Node> {
         .route("/v1/cluster/versions/{model}/{version}/{file}", axum::routing::get(get_version_file))
 }
 
+fn replication_of(node: &Node) -> Result<&Replication, ApiError> {
+    node.replication.as_deref().ok_or_else(|| ApiError::not_found("the node is in no cluster"))
+}
+
 /// Returns the nodes of the cluster, which of them answers for which users, and how far the logs are.
 #[utoipa::path(get, path = "/v1/cluster", tag = "node", responses((status = 200, body = ClusterReply)))]
 async fn get_cluster(State(node): State<Node>) -> Json<ClusterReply> {
@@ -42,7 +47,7 @@ async fn get_cluster(State(node): State<Node>) -> Json<ClusterReply> {
 #[utoipa::path(post, path = "/v1/cluster/drain", tag = "node",
     responses((status = 202, body = DrainReply), (status = 404, response = NotFound)))]
 async fn drain(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
-    let replication = node.replication.as_ref().ok_or_else(|| ApiError::not_found("the node is in no cluster"))?;
+    let replication = replication_of(&node)?;
     if replication.live().is_empty() {
         return Err(ApiError::unavailable("no other node is up that could take the users over"));
     }
@@ -53,9 +58,7 @@ async fn drain(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> 
 
 /// A copy of the store, as a tar archive.
 async fn get_copy(State(node): State<Node>) -> Result<Response, ApiError> {
-    if node.replication.is_none() {
-        return Err(ApiError::not_found("the node is in no cluster"));
-    }
+    replication_of(&node)?;
     let permit = node.copy_permits.clone().try_acquire_owned();
     let permit = permit.map_err(|_| ApiError::unavailable("the store is being copied for another node"))?;
     let storage = node.storage.clone();
@@ -73,9 +76,7 @@ async fn get_version_file(
     State(node): State<Node>,
     Path((model, version, file)): Path<(u64, u64, String)>,
 ) -> Result<Response, ApiError> {
-    if node.replication.is_none() {
-        return Err(ApiError::not_found("the node is in no cluster"));
-    }
+    replication_of(&node)?;
     let manager = node.manager.clone();
     let opened = move || manager.versions().open_file((ModelId(model), VersionId(version)), &file);
     let (mut opened, bytes) = tokio::task::spawn_blocking(opened).await.map_err(ApiError::internal)??;

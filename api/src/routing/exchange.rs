@@ -10,6 +10,7 @@ use super::for_user::{Elsewhere, Noted};
 use super::table::{Repeat, Route, Rule};
 use crate::cluster::{
     Answered, Cluster, Failure, Hop, Kept, OWNER, Peer, Place, Watching, asks_for_redirect, busy, owner, set_placement,
+    url_at,
 };
 use crate::error::{ApiError, NotOwner};
 
@@ -209,7 +210,7 @@ impl Exchange<'_> {
 
     /// 307 to the owner.
     fn redirect(&mut self, peer: &Peer) -> Response {
-        let url = format!("{}{}", peer.url.trim_end_matches('/'), self.carried.path_and_query());
+        let url = url_at(&peer.url, self.carried.path_and_query());
         let mut response = StatusCode::TEMPORARY_REDIRECT.into_response();
         if let Ok(url) = HeaderValue::from_str(&url) {
             response.headers_mut().insert(header::LOCATION, url);

@@ -62,11 +62,11 @@ async fn a_clean_stop_releases_all_logs() {
     for log in owned {
         let told: Vec<Told> =
             hooks.of(log).into_iter().filter(|told| !matches!(told, Told::Records(_) | Told::Catalog)).collect();
-        assert_eq!(told[told.len() - 3..], [Told::TermBegins, Told::Releasing, Told::TermEnded]);
+        assert_eq!(told[told.len() - 3..], [Told::TermBegan, Told::Releasing, Told::TermEnded]);
     }
     settled(&[&nodes[1]]).await;
     stop(&mut nodes[1..]).await;
-    // The streams end with releases: a later node waits for nobody.
+    // The streams end with releases, so that a later node need not wait.
     let mut later = TestNode::new(options(&servers, 2));
     later.start().await.unwrap();
     eventually("it is read", || {

@@ -23,7 +23,7 @@ pub const USERS: usize = 12;
 pub enum Told {
     Records(usize),
     Catalog,
-    TermBegins,
+    TermBegan,
     Releasing,
     TermEnded,
 }
@@ -52,8 +52,8 @@ impl Hooks for Recorder {
         );
     }
 
-    fn term_begins(&self, log: LogId) {
-        self.note(log, Told::TermBegins);
+    fn term_began(&self, log: LogId) {
+        self.note(log, Told::TermBegan);
     }
 
     fn releasing(&self, log: LogId) {
@@ -149,7 +149,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) -> impl Future<Ou
     }
 }
 
-/// Starts so many nodes at once.
+/// Starts this number of nodes at once.
 pub async fn start(servers: &Servers, count: usize) -> Vec<TestNode> {
     let mut nodes: Vec<TestNode> = (0..count).map(|number| TestNode::new(options(servers, number))).collect();
     let started = futures_util::future::join_all(nodes.iter_mut().map(TestNode::start)).await;

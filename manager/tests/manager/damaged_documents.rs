@@ -8,8 +8,7 @@ use std::sync::Arc;
 use celeris_features::{ColdItem, Theta, VersionContents, write_version};
 use celeris_manager::monitoring::PageHinkley;
 use celeris_manager::{
-    DriftSettings, Manager, ManagerError, ManagerOptions, ModelConfig, NameKind, NewSelection, Schedule,
-    TrainingOptions, Triggers,
+    DriftSettings, Manager, ManagerError, ManagerOptions, ModelConfig, NameKind, Schedule, TrainingOptions, Triggers,
 };
 use celeris_model::{ItemId, ModelName, Prior, Timestamp, VersionId};
 use celeris_predictor::{Predictor, PredictorOptions};
@@ -18,6 +17,8 @@ use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
+
+use crate::both;
 
 const KINDS: [&str; 11] = [
     "model",
@@ -94,20 +95,7 @@ fn fill(storage: &Storage) {
     manager.versions().register(&name("films"), Path::new("finished")).unwrap();
     manager.promotion().activate(&name("films"), VersionId(2)).unwrap();
     manager.versions().pin(&name("films"), VersionId(1)).unwrap();
-    let selection = NewSelection {
-        name: name("both"),
-        arms: vec![name("films"), name("twins")],
-        strategy: None,
-        scope: None,
-        segments: Vec::new(),
-        objective: None,
-        label_range: Some(celeris_model::LabelRange::new(0.0, 5.0).unwrap()),
-        half_life_records: None,
-        policy: None,
-        pool_share: None,
-        default_reward: None,
-    };
-    manager.registry().create_selection(selection).unwrap();
+    manager.registry().create_selection(both()).unwrap();
     let mut batch = RegistryBatch::new();
     let version = RegistryKey::new(["version", "films", &format!("{:020}", 2)]).unwrap();
     let mut evaluated: Value = storage.registry().get(&version).unwrap().unwrap();

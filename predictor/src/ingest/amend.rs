@@ -11,7 +11,7 @@ use celeris_model::observation::check_label;
 use celeris_model::{
     DecisionFacts, ModelName, ObservationId, Partition, Record, RecordKind, Sequence, StreamName, UserEpoch, UserId,
 };
-use celeris_storage::{AckMode, Append, Appended, ErasedUser, Erasure, Lookup, Placed, StorageError, Ticket};
+use celeris_storage::{AckMode, Append, Appended, Erasure, Lookup, Placed, StorageError, Ticket};
 
 use super::Ingest;
 use crate::error::PredictorError;
@@ -260,13 +260,13 @@ impl Ingest {
         Ok(Erased { stream: stream.clone(), user_epoch, decisions, erasure })
     }
 
-    /// Erases the decisions of a user whom another node has erased from a stream.
+    /// Erases the decisions of a user whom another node has erased from a stream by this record.
     ///
     /// # Errors
-    /// `Storage`; some decisions may remain then, and the call can be repeated.
-    pub(crate) fn erase_decisions(&self, erased: &ErasedUser) -> Result<(), PredictorError> {
-        let erasing = self.storage.decisions().erase(&self.models.all_on(&erased.stream), &erased.user)?;
-        let _ = erasing.finish(erased.user_epoch);
+    /// Those of the store; some decisions may remain then, and the call can be repeated.
+    pub(crate) fn erase_decisions(&self, stream: &StreamName, erasure: &Record) -> Result<(), StorageError> {
+        let erasing = self.storage.decisions().erase(&self.models.all_on(stream), &erasure.user)?;
+        let _ = erasing.finish(erasure.user_epoch);
         Ok(())
     }
 }

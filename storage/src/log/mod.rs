@@ -40,7 +40,7 @@ pub use self::erasures::Erasure;
 use self::prepare::Attached;
 pub use self::progress::{Committed, Placed, Ticket};
 pub use self::reading::{LogRange, Lookup, observation_id};
-pub use self::replication::{AppliedGroup, AppliedRecord, ErasedUser, Journal, JournalError};
+pub use self::replication::{AppliedGroup, AppliedRecord, Journal, JournalError};
 pub(crate) use self::scrub::{Scope, Scrubber};
 use self::shard::{ShardLog, Term};
 pub use self::watermark::Watermark;

@@ -8,9 +8,7 @@
 
 use std::collections::HashMap;
 
-use celeris_model::{
-    ItemId, LogId, Partition, Record, RecordKind, Sequence, Shard, Shards, StreamName, UserEpoch, UserId,
-};
+use celeris_model::{ItemId, LogId, Partition, Record, RecordKind, Sequence, Shard, Shards, StreamName};
 
 use super::commit::{Commit, CommitError};
 use super::entries::{self, Entry, RecordEntry};
@@ -61,15 +59,6 @@ pub struct AppliedRecord {
     pub notes_item: bool,
 }
 
-/// A user whom a group erases.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErasedUser {
-    pub stream: StreamName,
-    pub user: UserId,
-    /// The epoch of the erasure.
-    pub user_epoch: UserEpoch,
-}
-
 impl Log {
     /// The position in the replicated log of a shard up to which the database is complete; `None`
     /// if nothing of it was written.
@@ -82,23 +71,23 @@ impl Log {
         Ok(Some(unseal(Column::Cursors, &key, &value)?.to_vec()))
     }
 
-    /// See [`crate::Replica::erased_by`].
-    pub(crate) fn erased_by(shard: Shard, group: &[u8]) -> Result<Vec<ErasedUser>, StorageError> {
-        let erased = |entry| match entry {
-            Entry::Record(RecordEntry { stream, record, .. }) if record.kind == RecordKind::Erase => {
-                Some(ErasedUser { stream, user: record.user, user_epoch: record.user_epoch })
-            }
-            Entry::Record(_) | Entry::Freeze(..) => None,
-        };
-        Ok(decoded(shard, group)?.into_iter().filter_map(erased).collect())
-    }
-
     /// See [`crate::Replica::apply`].
-    pub(crate) fn apply(&self, shard: Shard, group: &[u8], cursor: &[u8]) -> Result<AppliedGroup, StorageError> {
+    pub(crate) fn apply(
+        &self,
+        shard: Shard,
+        group: &[u8],
+        cursor: &[u8],
+        before: impl FnOnce(&AppliedGroup) -> Result<(), StorageError>,
+    ) -> Result<AppliedGroup, StorageError> {
         let records = &self.records;
         records.health.check_open()?;
         let mut scratch = self.shard(shard).follow(shard)?;
-        let (group, applied) = prepared(records, (self.layout, shard), decoded(shard, group)?)?;
+        let entries = entries::decode(group).ok_or_else(|| StorageError::Diverged {
+            log: LogId::Shard(shard),
+            reason: "a group of it cannot be decoded".to_owned(),
+        })?;
+        let (group, applied) = prepared(records, (self.layout, shard), entries)?;
+        before(&applied)?;
         let mut batch = committer::batch_of(records, &group, &mut scratch);
         put_cursor(&mut batch, shard, cursor);
         let bytes = batch.bytes();
@@ -137,13 +126,6 @@ impl Commit for Replicated {
         }
         batch.commit(Durability::Buffered).map_err(CommitError::Failed)
     }
-}
-
-fn decoded(shard: Shard, group: &[u8]) -> Result<Vec<Entry>, StorageError> {
-    entries::decode(group).ok_or_else(|| StorageError::Diverged {
-        log: LogId::Shard(shard),
-        reason: "a group of it cannot be decoded".to_owned(),
-    })
 }
 
 /// The works of decoded entries, and their records.

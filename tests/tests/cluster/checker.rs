@@ -58,20 +58,23 @@ fn events(node: &Client, user: &str) -> Events {
     };
     let events: Events = view["history"].as_array().expect("a list").iter().map(event).collect();
     let last = events.keys().next_back().copied().unwrap_or(0);
-    assert_eq!(view["user_epoch"], last.max(view["user_epoch"].as_u64().unwrap_or(0)), "{user}");
+    assert!(view["user_epoch"].as_u64().is_some_and(|epoch| epoch >= last), "{user}: {}", view["user_epoch"]);
     events
+}
+
+/// The ids of the observations that were retracted.
+fn retracted<'o>(operations: impl IntoIterator<Item = &'o Operation>) -> BTreeSet<&'o String> {
+    let retracted = operations.into_iter().filter_map(|operation| match &operation.ask {
+        Ask::Retract { id } => Some(id),
+        _ => None,
+    });
+    retracted.collect()
 }
 
 /// The log of a user against what its clients did.
 #[track_caller]
 fn check_user(user: &str, events: &Events, operations: &[&Operation]) {
-    let retracted: BTreeSet<&String> = operations
-        .iter()
-        .filter_map(|operation| match &operation.ask {
-            Ask::Retract { id } => Some(id),
-            _ => None,
-        })
-        .collect();
+    let retracted = retracted(operations.iter().copied());
     // Each acknowledged observation is in the log exactly once, unless it was retracted; nothing else is.
     let mut logged: HashMap<&String, u64> = HashMap::new();
     for (epoch, event) in events {
@@ -184,13 +187,7 @@ fn check_copies(cluster: &Cluster, nodes: &[usize], operations: &[Operation]) {
     for copy in &copies[1..] {
         assert_eq!(copy, &copies[0], "the copies differ");
     }
-    let retracted: BTreeSet<&String> = operations
-        .iter()
-        .filter_map(|operation| match &operation.ask {
-            Ask::Retract { id } => Some(id),
-            _ => None,
-        })
-        .collect();
+    let retracted = retracted(operations);
     let observed = operations.iter().filter_map(|operation| match &operation.ask {
         Ask::Observe { id, .. } if !retracted.contains(id) => Some(id.clone()),
         _ => None,

@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use celeris_features::{ColdItem, Theta, VersionContents, write_version};
-use celeris_manager::{Cause, DefaultReward, JobState, ManagerError, ModelConfig, NewSelection, Quality, TrainRequest};
+use celeris_manager::{Cause, DefaultReward, JobState, ManagerError, ModelConfig, Quality, TrainRequest};
 use celeris_model::{ItemId, LogId, Prior, Shard, Timestamp, UserId, VersionId};
 use celeris_predictor::{ItemChange, ItemSearch, TopkRequest};
 use celeris_storage::RegistryKey;
 use serde_json::json;
 
 use self::nodes::{Cluster, Node, Setup, eventually, name};
+use crate::both;
 
 /// Trains by copying a finished version of the node's data directory.
 const COPIES: &str = r#"cp -r "$(dirname "$0")/finished" version
@@ -128,20 +129,7 @@ async fn a_selection_serves_on_every_node_until_it_is_deleted() {
     create(&leader, "films");
     let twin = ModelConfig { stream: "films".parse().unwrap(), ..ModelConfig::new(name("twins"), 2) };
     leader.manager.create(twin).unwrap();
-    let selection = NewSelection {
-        name: name("both"),
-        arms: vec![name("films"), name("twins")],
-        strategy: None,
-        scope: None,
-        segments: Vec::new(),
-        objective: None,
-        label_range: Some(celeris_model::LabelRange::new(0.0, 5.0).unwrap()),
-        half_life_records: None,
-        policy: None,
-        pool_share: None,
-        default_reward: None,
-    };
-    leader.manager.registry().create_selection(selection).unwrap();
+    leader.manager.registry().create_selection(both()).unwrap();
     let serves = || follower.predictor.models().check_serves(&name("both")).is_ok();
     eventually("the selection serves", serves);
     assert!(follower.manager.registry().delete_selection(&name("both")).unwrap_err().is_of_other_node());

@@ -295,8 +295,7 @@ impl Node {
         let replica = self.storage.replica().unwrap();
         let from = position_of(replica.cursor(log).unwrap());
         for (at, entries) in shared.entries().iter().enumerate().take(up_to).skip(from) {
-            self.predictor.applying(&replica.erased_by(log, entries).unwrap()).unwrap();
-            match replica.apply(log, entries, &cursor_at(at + 1)) {
+            match replica.apply(log, entries, &cursor_at(at + 1), |group| self.predictor.applying(group)) {
                 Ok(Applied::Group(group)) => {
                     self.predictor.applied(&group).unwrap();
                     self.manager.observed(&group.records);
