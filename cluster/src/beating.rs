@@ -21,8 +21,10 @@ const RETRY: Duration = Duration::from_millis(500);
 /// The end of a log that a node owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tail {
-    pub(crate) epoch: u64,
     pub(crate) sequence: u64,
+    /// How many milliseconds ago the node sent its last successful append: until then the log had nothing
+    /// beyond. True of a deposed owner as well.
+    pub(crate) confirmed_ms: u64,
 }
 
 /// The answer to a question for tails, by the short names of the logs.
@@ -122,9 +124,11 @@ pub(crate) async fn settle(node: &Arc<Node>) {
 fn tails(node: &Node) -> Tails {
     let owned = node.logs.iter().filter(|(_, handle)| handle.state.phase() == Phase::Owning);
     owned
-        .map(|(log, handle)| {
-            let cursor = handle.state.cursor();
-            (short_name(*log), Tail { epoch: cursor.epoch, sequence: cursor.sequence })
+        .filter_map(|(log, handle)| {
+            // The age first: if an append comes in between, the end is that of the later one.
+            let age = handle.state.staleness(node.options.timing.lease)?;
+            let confirmed_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+            Some((short_name(*log), Tail { sequence: handle.state.cursor().sequence, confirmed_ms }))
         })
         .collect()
 }

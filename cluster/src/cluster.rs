@@ -297,8 +297,7 @@ impl Cluster {
         })
     }
 
-    /// How old this node's copy of a log is at most; `None` if that is not known. An owner that was
-    /// deposed a moment ago, and does not know it yet, may have vouched for it.
+    /// How old this node's copy of a log is at most; `None` if that is not known.
     #[must_use]
     pub fn staleness(&self, log: LogId) -> Option<Duration> {
         self.node.logs.get(&log)?.state.staleness(self.node.options.timing.lease)

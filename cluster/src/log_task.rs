@@ -138,8 +138,9 @@ impl LogTask {
         match self.appender.append(cursor.sequence, &message).await {
             Outcome::Appended { sent } => {
                 let landed = Instant::now();
-                // Nobody answers by a lease if the last owner released it or was this process.
-                let is_leased = cursor.writer.as_ref().is_some_and(|last| !cursor.is_released && *last != self.writer);
+                // Nobody answers by a lease once an owner has released the log, which it does after its own wait. An
+                // earlier term of this process may have ended within that.
+                let is_leased = cursor.writer.is_some() && !cursor.is_released;
                 let acks_from = if is_leased { landed + self.timing.lease + self.timing.lease / 10 } else { landed };
                 let claimed = Cursor {
                     sequence: cursor.sequence + 1,

@@ -59,6 +59,9 @@ pub struct Timing {
     pub retry_wait: Duration,
     /// How long an owner may take no other owner to exist, from when it sent its last successful append.
     pub lease: Duration,
+    /// An owner appends that it is one, if it has appended nothing for this time: no copy is known to be current for
+    /// longer than that.
+    pub renew: Duration,
     /// How long a new owner waits for the release of the previous one, if that is alive.
     pub release_wait: Duration,
     /// Between two syncs of the store, checks of the streams, and inquiries for tails.
@@ -91,6 +94,7 @@ impl Default for Timing {
             ack_timeout: Duration::from_millis(250),
             retry_wait: Duration::from_millis(20),
             lease: Duration::from_secs(1),
+            renew: Duration::from_secs(2),
             release_wait: Duration::from_secs(3),
             upkeep: Duration::from_secs(1),
             settle: Duration::from_secs(2),

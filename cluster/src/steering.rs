@@ -72,9 +72,8 @@ fn wish_for_shard(node: &Node, live: &[Heartbeat], owner: Option<&NodeName>) -> 
 
 fn wish_for_catalog(node: &Node, live: &[Heartbeat], election: &mut Election) -> Option<Wish> {
     let catalog = short_name(LogId::Catalog);
-    let report_of = |heartbeat: &Heartbeat| heartbeat.logs.get(&catalog).copied().unwrap_or_default();
     let state = &node.catalog().state;
-    let can_own = |heartbeat: &&Heartbeat| !heartbeat.is_draining && !report_of(heartbeat).is_stuck;
+    let can_own = |heartbeat: &&Heartbeat| !heartbeat.is_draining && !report_of(&heartbeat.logs, &catalog).is_stuck;
     let now = node.members.lock().clock(Instant::now());
     let phase = state.phase();
     if phase == Phase::Owning || phase == Phase::Releasing {
@@ -82,7 +81,7 @@ fn wish_for_catalog(node: &Node, live: &[Heartbeat], election: &mut Election) ->
         let gives_up = node.is_draining() && live.iter().any(|heartbeat| can_own(&heartbeat));
         return Some(if gives_up { Wish::Follow } else { Wish::Own });
     }
-    let is_owned = live.iter().any(|heartbeat| report_of(heartbeat).epoch.is_some());
+    let is_owned = live.iter().any(|heartbeat| report_of(&heartbeat.logs, &catalog).epoch.is_some());
     let before = live.iter().filter(|heartbeat| can_own(heartbeat) && heartbeat.node < node.writer.node).count();
     let is_candidate =
         (!node.is_draining() || !live.iter().any(|heartbeat| can_own(&heartbeat))) && phase != Phase::Stuck;
@@ -96,28 +95,31 @@ fn wish_for_catalog(node: &Node, live: &[Heartbeat], election: &mut Election) ->
 /// Publishes another placement if the present one does not fit.
 fn coordinate(node: &Node, live: &[Heartbeat]) {
     let own = own_report(node);
+    // A node whose catalog stands still knows no new models: it keeps no shards.
+    let gives_up = |heartbeat: &Heartbeat| {
+        heartbeat.is_draining || report_of(&heartbeat.logs, &short_name(LogId::Catalog)).is_stuck
+    };
     let all: Vec<(&NodeName, &str, bool, &BTreeMap<String, LogReport>)> = live
         .iter()
         .filter(|heartbeat| heartbeat.formats.contains(&FORMAT))
-        .map(|heartbeat| (&heartbeat.node, heartbeat.url.as_str(), heartbeat.is_draining, &heartbeat.logs))
+        .map(|heartbeat| (&heartbeat.node, heartbeat.url.as_str(), gives_up(heartbeat), &heartbeat.logs))
         .chain([(&node.writer.node, node.options.url.as_str(), node.is_draining(), &own)])
         .collect();
     let shards: Vec<LogId> = node.logs.keys().copied().filter(|log| *log != LogId::Catalog).collect();
     let names: Vec<String> = shards.iter().map(|log| short_name(*log)).collect();
-    let report = |logs: &BTreeMap<String, LogReport>, name: &str| logs.get(name).copied().unwrap_or_default();
-    let tail = |name: &str| all.iter().map(|(.., logs)| report(logs, name).applied).max().unwrap_or(0);
+    let tail = |name: &str| all.iter().map(|(.., logs)| report_of(logs, name).applied).max().unwrap_or(0);
     let tails: Vec<u64> = names.iter().map(|name| tail(name)).collect();
     let is_recent = |logs: &BTreeMap<String, LogReport>| -> Vec<bool> {
         let of = |(name, tail): (&String, &u64)| {
-            let report = report(logs, name);
+            let report = report_of(logs, name);
             !report.is_stuck && report.applied + LAG_MAX >= *tail
         };
         names.iter().zip(&tails).map(of).collect()
     };
-    let stays = all.iter().any(|(_, _, is_draining, _)| !is_draining);
+    let stays = all.iter().any(|(_, _, gives_up, _)| !gives_up);
     let candidates: Vec<Candidate> = all
         .iter()
-        .filter(|(_, _, is_draining, _)| !is_draining || !stays)
+        .filter(|(_, _, gives_up, _)| !gives_up || !stays)
         .map(|(name, _, _, logs)| Candidate { node: (*name).clone(), is_recent: is_recent(logs) })
         .collect();
     let known = node.view.borrow().placement.clone();
@@ -130,8 +132,9 @@ fn coordinate(node: &Node, live: &[Heartbeat]) {
             // A new coordinator leaves the shards where they are, as far as it knows.
             let owner = node.logs[log].state.cursor().owner().cloned();
             let owner = if is_own { known.owner(*log).cloned() } else { owner.or(known.owner(*log).cloned()) };
-            let is_stuck =
-                |owner: &NodeName| all.iter().any(|(node, _, _, logs)| *node == owner && report(logs, name).is_stuck);
+            let is_stuck = |owner: &NodeName| {
+                all.iter().any(|(node, _, _, logs)| *node == owner && report_of(logs, name).is_stuck)
+            };
             owner.filter(|owner| !is_stuck(owner))
         })
         .collect();
@@ -147,6 +150,11 @@ fn coordinate(node: &Node, live: &[Heartbeat]) {
         node.adopt(&placement);
         node.beat.notify_one();
     }
+}
+
+/// What a node says of its copy of a log.
+fn report_of(logs: &BTreeMap<String, LogReport>, name: &str) -> LogReport {
+    logs.get(name).copied().unwrap_or_default()
 }
 
 fn own_report(node: &Node) -> BTreeMap<String, LogReport> {

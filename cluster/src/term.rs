@@ -1,6 +1,7 @@
 //! A term: the time in which this node owns a log and appends to it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ pub(crate) struct TermParts {
     pub(crate) state: Arc<LogState>,
     pub(crate) catalog: Arc<LogState>,
     pub(crate) lease: Duration,
-    /// Groups are acknowledged from then on: until then the previous owner may take itself for one.
+    /// Groups are acknowledged, and the log is released, from then on: until then the previous owner may
+    /// take itself for one.
     pub(crate) acks_from: Instant,
 }
 
@@ -43,6 +45,8 @@ pub(crate) struct Term {
     parts: TermParts,
     /// The end of the log. Locked while one append is on its way.
     tail: Mutex<Cursor>,
+    /// Whether the last batch is a group, which may name users.
+    ends_with_group: AtomicBool,
     end: watch::Sender<Option<TermEnd>>,
     runtime: Handle,
 }
@@ -50,7 +54,13 @@ pub(crate) struct Term {
 impl Term {
     /// Begins after the claim, at `tail`. Must be called in a runtime.
     pub(crate) fn new(parts: TermParts, tail: Cursor) -> Self {
-        Self { parts, tail: Mutex::new(tail), end: watch::Sender::new(None), runtime: Handle::current() }
+        Self {
+            parts,
+            tail: Mutex::new(tail),
+            ends_with_group: AtomicBool::new(false),
+            end: watch::Sender::new(None),
+            runtime: Handle::current(),
+        }
     }
 
     /// Waits until the term takes no more appends.
@@ -81,8 +91,6 @@ impl Term {
             if term.parts.state.is_leased() {
                 return Ok(());
             }
-            metrics::counter!("celeris_cluster_lease_renewals_total", "log" => short_name(term.parts.place.0))
-                .increment(1);
             term.append_at(&mut tail, Body::Alive).await
         });
         confirmed.await.unwrap_or_else(|error| Err(TermEnd::Stopped(error.to_string())))
@@ -92,6 +100,19 @@ impl Term {
     pub(crate) async fn probe(self: &Arc<Self>) {
         // An error has ended the term, which its task sees.
         let _ = self.append(Body::Alive).await;
+    }
+
+    /// As [`Term::probe`], in the background, and not if an append is on its way: that says the same.
+    pub(crate) fn renew(self: &Arc<Self>) {
+        if self.tail.try_lock().is_ok() {
+            let term = Arc::clone(self);
+            self.runtime.spawn(async move { term.probe().await });
+        }
+    }
+
+    /// Whether the last batch of the log is a group.
+    pub(crate) fn ends_with_group(&self) -> bool {
+        self.ends_with_group.load(Ordering::Relaxed)
     }
 
     async fn append_in_turn(&self, body: Body) -> Result<Cursor, TermEnd> {
@@ -105,10 +126,18 @@ impl Term {
             return Err(end.clone());
         }
         let TermParts { appender, place, writer, state, catalog, lease, acks_from } = &self.parts;
-        let (is_group, is_release) = (matches!(body, Body::Group(_)), body == Body::Release);
+        let (is_group, is_release, is_alive) =
+            (matches!(body, Body::Group(_)), body == Body::Release, body == Body::Alive);
+        if is_release {
+            // The next owner does not wait, and that before this one may answer by its lease until then.
+            tokio::time::sleep_until(*acks_from).await;
+        }
         let next = Next::InEpoch { writer: writer.clone(), catalog: catalog.applied() };
         let message = Batch { header: tail.next(place.0, place.1, next), body }.encode();
         metrics::histogram!("celeris_cluster_batch_bytes", "log" => short_name(place.0)).record(message.len() as f64);
+        if is_alive {
+            metrics::counter!("celeris_cluster_lease_renewals_total", "log" => short_name(place.0)).increment(1);
+        }
         let outcome = appender.append(tail.sequence, &message).await;
         let Outcome::Appended { sent } = outcome else {
             let end = self.end_of(tail, &outcome, message.len());
@@ -119,6 +148,7 @@ impl Term {
         tail.number += 1;
         tail.checksum = checksum(&message);
         tail.is_released = is_release;
+        self.ends_with_group.store(is_group, Ordering::Relaxed);
         if is_group {
             tokio::time::sleep_until(*acks_from).await;
         }

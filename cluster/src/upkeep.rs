@@ -1,5 +1,5 @@
 //! What a node does each second: it syncs its copies, asks owners where their logs end, and, for the
-//! logs that it owns, trims and checks the streams.
+//! logs that it owns, confirms that, and trims and checks the streams.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::beating::Tails;
 use crate::chain::Cursor;
-use crate::log_state::{Phase, Problem};
+use crate::heartbeat::LogReport;
+use crate::log_state::Problem;
 use crate::node::{LogHandle, Node};
 use crate::streams::short_name;
+use crate::term::Term;
 
 /// Rounds of upkeep between two looks at the streams.
 const ROUNDS_PER_LOOK: u64 = 5;
@@ -31,13 +33,18 @@ pub(crate) async fn keep(node: Arc<Node>, storage: Arc<Storage>) {
         sync(&node, &storage).await;
         ask_for_tails(&node).await;
         for (log, handle) in &node.logs {
-            let name = short_name(*log);
-            if let Some(staleness) = handle.state.staleness(node.options.timing.lease) {
-                metrics::gauge!("celeris_cluster_staleness_seconds", "log" => name).set(staleness.as_secs_f64());
+            let staleness = handle.state.staleness(node.options.timing.lease);
+            if let Some(staleness) = staleness {
+                metrics::gauge!("celeris_cluster_staleness_seconds", "log" => short_name(*log))
+                    .set(staleness.as_secs_f64());
             }
-            if round % ROUNDS_PER_LOOK == 0 && handle.state.phase() == Phase::Owning {
+            let Some(term) = handle.term.lock().clone() else { continue };
+            if staleness.is_none_or(|staleness| staleness >= node.options.timing.renew) {
+                term.renew();
+            }
+            if round % ROUNDS_PER_LOOK == 0 {
                 let since = trimmed.entry(*log).or_insert_with(Instant::now);
-                look(&node, *log, handle, since).await;
+                look(&node, (*log, handle), &term, since).await;
             }
         }
     }
@@ -88,9 +95,8 @@ async fn ask_for_tails(node: &Arc<Node>) {
                 let (applied, name) = (state.applied(), short_name(log));
                 let lag = tail.sequence.saturating_sub(applied);
                 metrics::gauge!("celeris_cluster_follower_lag_batches", "log" => name).set(lag as f64);
-                // An owner of an earlier epoch does not know the end.
-                if tail.epoch == state.cursor().epoch {
-                    state.note_tail(asked, tail.sequence);
+                if let Some(confirmed) = asked.checked_sub(Duration::from_millis(tail.confirmed_ms)) {
+                    state.note_tail(confirmed, tail.sequence);
                 }
             }
         }
@@ -99,7 +105,7 @@ async fn ask_for_tails(node: &Arc<Node>) {
 }
 
 /// Checks the stream of an owned log, and trims what enough copies have synced.
-async fn look(node: &Node, log: LogId, handle: &LogHandle, trimmed: &mut Instant) {
+async fn look(node: &Node, (log, handle): (LogId, &LogHandle), term: &Arc<Term>, trimmed: &mut Instant) {
     let name = short_name(log);
     let extent = match handle.link.extent().await {
         Ok(extent) => extent,
@@ -117,19 +123,74 @@ async fn look(node: &Node, log: LogId, handle: &LogHandle, trimmed: &mut Instant
     if extent.bytes <= streams.trim_bytes && trimmed.elapsed() < streams.trim_delay {
         return;
     }
-    let live = node.live();
-    let of_others = live.iter().map(|other| other.logs.get(&name).map_or(0, |report| report.durable));
-    let durable = of_others.clone().min().unwrap_or(u64::MAX).min(handle.state.durable());
-    // The last of the trimmed stays, so that a stream never seems to be new.
-    if live.len() + 1 < streams.copies_min || durable <= extent.first {
+    let of_others = node.live().into_iter().map(|other| other.logs.get(&name).copied().unwrap_or_default()).collect();
+    let enough = if extent.bytes > streams.bytes_max / 2 { Enough::Copies } else { Enough::All };
+    let Some(durable) = durable_in_copies(of_others, handle.state.durable(), (streams.copies_min, enough)) else {
+        return;
+    };
+    // The last batch stays, so that a stream never seems to be new: what it may say of users does not.
+    if durable >= extent.last && term.ends_with_group() {
+        term.renew();
         return;
     }
-    match handle.link.trim(durable).await {
+    let first = extent.last.min(durable + 1);
+    if first <= extent.first {
+        return;
+    }
+    match handle.link.trim(first).await {
         Ok(()) => {
             *trimmed = Instant::now();
-            tracing::debug!(log = name, sequence = durable, "the stream is trimmed");
-            metrics::gauge!("celeris_cluster_trimmed_sequence", "log" => name).set(durable as f64);
+            tracing::debug!(log = name, first, "the stream is trimmed");
+            metrics::gauge!("celeris_cluster_trimmed_sequence", "log" => name).set(first as f64);
         }
         Err(error) => tracing::warn!(%error, "a stream is not trimmed"),
+    }
+}
+
+/// How many copies must have synced what is trimmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Enough {
+    /// Those of all live nodes.
+    All,
+    /// The least number that is allowed: a stream that is full takes no more writes, so one that is filling up does not
+    /// wait for a node that is far behind.
+    Copies,
+}
+
+/// The position of a log up to which enough copies have synced it: this node's, and those of other live nodes. One that
+/// has stopped following does not count: it needs the copy of another node anyway.
+fn durable_in_copies(of_others: Vec<LogReport>, own: u64, (copies_min, enough): (usize, Enough)) -> Option<u64> {
+    let of_others = of_others.into_iter().filter(|report| !report.is_stuck).map(|report| report.durable);
+    let mut durable: Vec<u64> = of_others.chain([own]).collect();
+    durable.sort_unstable_by(|a, b| b.cmp(a));
+    let least = copies_min.max(1);
+    let counted = match enough {
+        Enough::All => least.max(durable.len()),
+        Enough::Copies => least,
+    };
+    durable.get(counted - 1).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_trimmed_to_what_enough_copies_have() {
+        let report = |durable, is_stuck| LogReport { durable, is_stuck, ..LogReport::default() };
+        let durable = |others: &[(u64, bool)], copies_min, enough| {
+            let others = others.iter().map(|(durable, is_stuck)| report(*durable, *is_stuck)).collect();
+            durable_in_copies(others, 100, (copies_min, enough))
+        };
+        assert_eq!(durable(&[(90, false), (70, false)], 2, Enough::All), Some(70));
+        assert_eq!(durable(&[(120, false), (110, false)], 2, Enough::All), Some(100));
+        // A node that is stuck holds nothing up, and is no copy either.
+        assert_eq!(durable(&[(90, false), (3, true)], 2, Enough::All), Some(90));
+        assert_eq!(durable(&[(90, true), (3, true)], 2, Enough::All), None);
+        assert_eq!(durable(&[], 2, Enough::All), None);
+        assert_eq!(durable(&[], 0, Enough::All), Some(100));
+        // A node that is behind holds nothing up once the stream is filling up, if enough others are not.
+        assert_eq!(durable(&[(90, false), (3, false)], 2, Enough::Copies), Some(90));
+        assert_eq!(durable(&[(3, false)], 2, Enough::Copies), Some(3));
     }
 }

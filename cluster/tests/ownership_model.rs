@@ -6,10 +6,10 @@
 //! `consistency: "latest"` reads without asking the log. A node may pause between any two steps, since
 //! every step is an action that may come at any time.
 
-use stateright::{Checker, Model, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
-/// Positions of the log.
-const POSITIONS: usize = 3;
+/// Positions of the log: a claim, then a term that another node begins and releases, then one that writes.
+const POSITIONS: usize = 5;
 
 /// Duration of a lease in ticks.
 const LEASE: u8 = 2;
@@ -47,7 +47,7 @@ struct Pending {
 struct Term {
     epoch: u8,
     writes: u8,
-    /// Before this, no write is acknowledged: the previous owner may still answer by its lease.
+    /// Before this, no write is acknowledged and nothing released: the previous owner may still answer by its lease.
     acknowledges_from: u8,
     /// When the last append that succeeded was sent.
     confirmed: u8,
@@ -118,6 +118,10 @@ enum Flaw {
     ClaimsBlindly,
     /// A lease lasts from the last repetition of an append, not from when it was first sent.
     LeaseFromRepetition,
+    /// A new owner releases the log while the lease of the previous one lasts, so that the next one does not wait.
+    ReleasesAtOnce,
+    /// A node answers by its lease until it knows that its release is in the log.
+    KeepsLease,
 }
 
 struct Ownership {
@@ -212,7 +216,8 @@ impl Model for Ownership {
                 if term.writes < 1 && node.unacknowledged.is_none() {
                     actions.push(Action::Write(of));
                 }
-                if node.unacknowledged.is_none() {
+                let may_release = self.flaw == Flaw::ReleasesAtOnce || state.time >= term.acknowledges_from;
+                if node.unacknowledged.is_none() && may_release {
                     actions.push(Action::Release(of));
                 }
             }
@@ -340,8 +345,14 @@ impl Model for Ownership {
             Property::always("an epoch has one owner", |_, state: &State| {
                 state.log.iter().all(|a| state.log.iter().all(|b| a.epoch != b.epoch || a.node == b.node))
             }),
-            Property::always("a leased read contains all acknowledged writes", |_, state: &State| {
-                let leased = |node: &&Node| node.term.is_some_and(|term| state.time < term.confirmed + LEASE);
+            Property::always("a leased read contains all acknowledged writes", |model: &Self, state: &State| {
+                // A node gives its lease up before it sends the release.
+                let is_releasing =
+                    |node: &Node| node.pending.is_some_and(|pending| pending.entry.kind == Kind::Release);
+                let leased = |node: &&Node| {
+                    node.term.is_some_and(|term| state.time < term.confirmed + LEASE)
+                        && (model.flaw == Flaw::KeepsLease || !is_releasing(node))
+                };
                 let contains = |node: &Node| state.acknowledged.iter().all(|position| *position < node.applied);
                 state.nodes.iter().filter(leased).all(contains)
             }),
@@ -352,9 +363,11 @@ impl Model for Ownership {
     }
 }
 
+/// A broken variant is checked until something is found.
 fn check(flaw: Flaw) -> impl Checker<Ownership> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    Ownership { flaw }.checker().threads(threads).spawn_bfs().join()
+    let until = if flaw == Flaw::None { HasDiscoveries::All } else { HasDiscoveries::AnyFailures };
+    Ownership { flaw }.checker().finish_when(until).threads(threads).spawn_bfs().join()
 }
 
 #[test]
@@ -376,5 +389,7 @@ fn the_model_finds_what_is_wrong_in_broken_protocols() {
     assert!(!found(Flaw::RefusalIsProof).is_empty());
     assert_eq!(found(Flaw::NoWait), ["a leased read contains all acknowledged writes"]);
     assert_eq!(found(Flaw::LeaseFromRepetition), ["a leased read contains all acknowledged writes"]);
+    assert_eq!(found(Flaw::ReleasesAtOnce), ["a leased read contains all acknowledged writes"]);
+    assert_eq!(found(Flaw::KeepsLease), ["a leased read contains all acknowledged writes"]);
     assert!(!found(Flaw::ClaimsBlindly).is_empty());
 }

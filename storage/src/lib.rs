@@ -89,6 +89,7 @@ mod health;
 mod history;
 mod items;
 mod layout;
+mod left_decisions;
 mod log;
 #[cfg(any(test, feature = "memory-log"))]
 pub mod memory_log;

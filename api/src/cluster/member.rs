@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 
 use super::freshness::{Confirming, Freshness, Settling};
 use super::versions::PeerVersions;
-use super::{Downloader, Membership, finish_replacing, receive, set_aside};
+use super::{Downloader, Membership, erase_left_decisions, finish_replacing, receive, set_aside};
 use crate::config;
 
 /// Maximum size of a log in NATS, which the servers reserve for each. Appends beyond it wait until it is trimmed.
@@ -127,15 +127,16 @@ impl Member {
             // The store says what is wrong with it.
             DirectoryContents::Copy { .. } | DirectoryContents::Store => {}
         }
-        let storage = Storage::open_replica(dir, options, identity)?;
-        if !Handle::current().block_on(self.joined.is_behind(&storage))? {
-            return Ok(storage);
+        let mut storage = Storage::open_replica(dir, options, identity)?;
+        if Handle::current().block_on(self.joined.is_behind(&storage))? {
+            tracing::warn!("the logs do not reach back to what this node has");
+            storage.close()?;
+            drop(storage);
+            self.fetch_copy(dir)?;
+            storage = Storage::open_replica(dir, options, identity)?;
         }
-        tracing::warn!("the logs do not reach back to what this node has");
-        storage.close()?;
-        drop(storage);
-        self.fetch_copy(dir)?;
-        Ok(Storage::open_replica(dir, options, identity)?)
+        erase_left_decisions(&storage)?;
+        Ok(storage)
     }
 
     /// Replaces the database by a copy of that of another node.

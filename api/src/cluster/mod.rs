@@ -32,7 +32,7 @@ pub use kept::{Kept, NDJSON};
 pub use member::{JoinError, Member, Parts, begin_incarnation};
 pub use replies::{LineReply, Outcome};
 pub use router::{Late, Peer, Place, Watching, log_of};
-pub use store_copy::{StoreCopy, finish_replacing, receive, set_aside};
+pub use store_copy::{StoreCopy, erase_left_decisions, finish_replacing, receive, set_aside};
 pub use upstream::{End, Target, Upstream, busy, send_lines};
 pub use versions::PeerVersions;
 pub use written_body::written_body;

@@ -19,6 +19,13 @@ const INCOMING: &str = "copy-incoming";
 /// Exists while a copy takes the place of the database.
 const REPLACING: &str = "REPLACING";
 
+/// Exists from when a copy has taken the place of the database until the decisions of the users whom it has erased are
+/// erased too.
+const REPLACED: &str = "REPLACED";
+
+/// What is derived from the database, and from one of another incarnation would be wrong.
+const DERIVED: [&str; 4] = ["observations", "selections", "default_rewards.json", "VERIFICATION"];
+
 const DATABASE: &str = "db";
 const FORMAT: &str = "FORMAT";
 
@@ -68,9 +75,9 @@ impl StoreCopy {
     }
 }
 
-/// Replaces the database in `dir` by a copy that is read from `archive`; other files stay. After an error, or
-/// if the process ends in between, the directory has the database that it had, or none, and
-/// [`finish_replacing`] completes or undoes it. Blocks the thread.
+/// Replaces the database in `dir` by a copy that is read from `archive`; other files stay, and
+/// [`erase_left_decisions`] is to follow. After an error, or if the process ends in between, the directory has the
+/// database that it had, or none, and [`finish_replacing`] completes or undoes it. Blocks the thread.
 ///
 /// # Errors
 /// Those of `archive` and of writing; `InvalidData` if it is no whole copy.
@@ -121,14 +128,29 @@ pub fn finish_replacing(dir: &Path) -> io::Result<()> {
     if incoming.join(FORMAT).try_exists()? {
         fs::rename(incoming.join(FORMAT), dir.join(FORMAT))?;
     }
+    File::create(dir.join(REPLACED))?.sync_all()?;
     sync(dir)?;
     fs::remove_file(&marker)?;
     remove(&incoming)?;
     sync(dir)
 }
 
+/// Erases the decisions, which a copy does not replace, of users whom the copy has erased. Blocks the thread.
+///
+/// # Errors
+/// Those of the store; the next start repeats it then.
+pub fn erase_left_decisions(storage: &Storage) -> Result<(), StorageError> {
+    let marker = storage.dir().join(REPLACED);
+    if !marker.exists() {
+        return Ok(());
+    }
+    let erased = storage.erase_decisions_of_erased_users()?;
+    tracing::info!(erased, "the decisions of users whom the copy of the store has erased are erased");
+    fs::remove_file(&marker).map_err(|source| StorageError::Io { action: "remove", path: marker, source })
+}
+
 /// Keeps the database of an earlier incarnation beside the one that replaces it. It may have records that the
-/// origin of the new one lacked.
+/// origin of the new one lacked. What was derived from it is removed.
 ///
 /// # Errors
 /// Those of the file system, or if there is such a folder already.
@@ -136,6 +158,9 @@ pub fn set_aside(dir: &Path, incarnation: u64) -> io::Result<()> {
     let aside = dir.join(format!("db-of-incarnation-{incarnation}"));
     if aside.try_exists()? {
         return Err(io::Error::other(format!("{} exists; move it away", aside.display())));
+    }
+    for name in DERIVED {
+        remove(&dir.join(name))?;
     }
     fs::remove_file(dir.join(FORMAT))?;
     fs::rename(dir.join(DATABASE), aside)?;
@@ -156,8 +181,10 @@ fn invalid(problem: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the copy of the store is not valid: {problem}"))
 }
 
-fn remove(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
+/// Removes a file, or a folder with its contents, if it exists.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
@@ -195,6 +222,7 @@ mod tests {
         let archive = archive(from.path());
         assert!(!from.path().join(OUTGOING).exists());
         fs::write(to.path().join("other"), "stays").unwrap();
+        fs::create_dir(to.path().join("selections")).unwrap();
         // Cut off anywhere, it changes nothing.
         for cut in [0, 100, archive.len() / 2, archive.len() - 2048] {
             assert!(receive(to.path(), &archive[..cut]).is_err(), "{cut}");
@@ -206,9 +234,11 @@ mod tests {
         // Again, over what is there.
         receive(to.path(), &archive[..]).unwrap();
         assert!(!to.path().join(INCOMING).exists() && !to.path().join(REPLACING).exists());
-        open(to.path());
+        erase_left_decisions(&open(to.path())).unwrap();
+        assert!(!to.path().join(REPLACED).exists() && to.path().join("selections").exists());
         set_aside(to.path(), 2).unwrap();
-        assert!(!to.path().join(DATABASE).exists() && set_aside(to.path(), 2).is_err());
+        assert!(!to.path().join(DATABASE).exists() && !to.path().join("selections").exists());
+        assert!(set_aside(to.path(), 2).is_err());
     }
 
     #[test]

@@ -182,3 +182,31 @@ async fn records_are_applied_after_what_their_owner_has_seen_of_the_catalog() {
     drop((coordinator, owner, reader));
     stop(&mut nodes).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_owners_go_on_confirming_that_they_own_their_logs() {
+    let Some(servers) = Servers::start(1, Sync::Always) else { return };
+    let mut nodes: Vec<TestNode> = (0..2).map(|number| TestNode::new(options(&servers, number))).collect();
+    for node in &mut nodes {
+        node.options.timing.renew = Duration::from_millis(200);
+        node.start().await.unwrap();
+    }
+    settled(&[&nodes[0], &nodes[1]]).await;
+    let ends = |node: &TestNode| -> Vec<u64> {
+        node.running().logs().iter().map(|log| node.running().status(*log).applied).collect()
+    };
+    let before = ends(&nodes[0]);
+    eventually("all logs grow without writes", || {
+        ends(&nodes[0]).iter().zip(&before).all(|(now, before)| *now >= before + 5)
+    })
+    .await;
+    // Neither the owners nor the copies count the time since the last write.
+    eventually("all nodes know that they are current", || {
+        nodes.iter().all(|node| {
+            let staleness = |log: &LogId| node.running().cluster.staleness(*log);
+            node.running().logs().iter().all(|log| staleness(log).is_some_and(|age| age < Duration::from_secs(1)))
+        })
+    })
+    .await;
+    stop(&mut nodes).await;
+}

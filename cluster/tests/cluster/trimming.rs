@@ -2,12 +2,42 @@
 
 use std::time::Duration;
 
-use celeris_cluster::{Phase, Problem};
+use async_nats::jetstream::stream::Stream;
+use celeris_cluster::{Phase, Problem, short_name};
 use celeris_model::LogId;
 use tokio::sync::Mutex;
 
-use crate::nodes::{TestNode, eventually, options, settled, user, write};
+use crate::nodes::{TestNode, eventually, options, settled, stop, user, write};
 use crate::servers::{Servers, Sync};
+
+async fn stream_of(servers: &Servers, log: LogId) -> Stream {
+    let client = async_nats::connect(servers.urls()).await.unwrap();
+    let name = format!("celeris-test-1-{}", short_name(log));
+    async_nats::jetstream::new(client).get_stream(name).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_write_of_a_log_does_not_stay_in_the_stream() {
+    let Some(servers) = Servers::start(1, Sync::Always) else { return };
+    let mut node = TestNode::new(options(&servers, 0));
+    node.options.streams.trim_bytes = 0;
+    node.options.streams.copies_min = 1;
+    node.options.timing.upkeep = Duration::from_millis(50);
+    // What is appended for its sake is not counted on.
+    node.options.timing.renew = Duration::from_secs(3600);
+    node.start().await.unwrap();
+    settled(&[&node]).await;
+    let shard = LogId::Shard(node.running().storage.log().shard_of(&user(0)));
+    let nodes = Mutex::new(vec![node]);
+    write(&nodes, 0).await;
+    let written = nodes.lock().await[0].running().status(shard).applied;
+    let mut stream = stream_of(&servers, shard).await;
+    let deadline = std::time::Instant::now() + crate::nodes::LIMIT;
+    while stream.info().await.unwrap().state.first_sequence <= written {
+        assert!(std::time::Instant::now() < deadline, "{:?}", stream.cached_info().state);
+    }
+    stop(&mut nodes.into_inner()).await;
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_needs_what_was_trimmed_is_told_so() {
@@ -29,11 +59,7 @@ async fn a_copy_that_needs_what_was_trimmed_is_told_so() {
     }
     let mut nodes = nodes.into_inner();
     let shard = LogId::Shard(nodes[0].running().storage.log().shard_of(&user(0)));
-    let client = async_nats::connect(servers.urls()).await.unwrap();
-    let stream = async_nats::jetstream::new(client);
-    let LogId::Shard(number) = shard else { unreachable!() };
-    let name = format!("celeris-test-1-s{:02}", number.index());
-    let mut stream = stream.get_stream(name).await.unwrap();
+    let mut stream = stream_of(&servers, shard).await;
     let deadline = std::time::Instant::now() + crate::nodes::LIMIT;
     loop {
         let state = stream.info().await.unwrap().state.clone();

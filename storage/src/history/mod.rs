@@ -142,4 +142,12 @@ impl Histories<'_> {
     pub fn last_epoch(&self, stream: &StreamName, user: &UserId) -> Result<UserEpoch, StorageError> {
         reading::last_epoch(self.database, self.hashes, stream, user)
     }
+
+    /// The epoch of a user's last erasure from a stream; 0 if there was none.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`.
+    pub fn last_erasure(&self, stream: &StreamName, user: &UserId) -> Result<UserEpoch, StorageError> {
+        reading::last_erasure(self.database, self.hashes, stream, user)
+    }
 }

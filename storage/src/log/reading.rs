@@ -178,6 +178,16 @@ pub(crate) fn last_epoch(
     }
 }
 
+/// See [`crate::Histories::last_erasure`].
+pub(crate) fn last_erasure(
+    database: &Database,
+    hashes: &Hashes,
+    stream: &StreamName,
+    user: &UserId,
+) -> Result<UserEpoch, StorageError> {
+    erasures::last_epoch(database, stream, hashes.user(stream, user))
+}
+
 /// Looks up an id that begins with [`SERVER_ID_PREFIX`].
 pub(super) fn find_by_place(
     database: &Database,

@@ -2,9 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use crate::scenario::{item, model, model_name, open, user};
+use crate::scenario::{amendment, append, item, model, model_name, new, observation, open, user};
 use celeris_model::{
-    CandidateDigest, Decision, DecisionId, InputsDigest, RecordedCandidates, ShownSlot, Timestamp, UserEpoch, VersionId,
+    CandidateDigest, Decision, DecisionId, InputsDigest, RecordKind, RecordedCandidates, Sequence, ShownSlot,
+    Timestamp, UserEpoch, VersionId,
 };
 use celeris_storage::{DecisionRange, LateCandidates, LatePropensity, Storage, StorageOptions};
 
@@ -119,6 +120,32 @@ fn decisions_are_in_the_order_of_time_and_expire_by_it() {
         3,
         "no index entries of expired decisions"
     );
+}
+
+#[tokio::test]
+async fn decisions_of_users_whom_only_the_log_has_erased_are_erased() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    for (who, at) in [("alice", 1_000), ("bob", 2_000), ("carol", 3_000)] {
+        new(storage.log().append(append(observation(&user(who), 1))).unwrap()).durable().await.unwrap();
+        assert!(storage.decisions().record(decision(who, at), None));
+    }
+    // As when the database is replaced by one that has erased alice, and knows nothing of decisions.
+    let erasure = amendment(RecordKind::Erase, &user("alice"), 2, None);
+    new(storage.log().append(append(erasure)).unwrap()).durable().await.unwrap();
+    // A retraction is no erasure.
+    let retraction = amendment(RecordKind::Retract, &user("bob"), 2, Some(Sequence(1)));
+    new(storage.log().append(append(retraction)).unwrap()).durable().await.unwrap();
+    assert_eq!(storage.erase_decisions_of_erased_users().unwrap(), 1);
+    assert_eq!(storage.erase_decisions_of_erased_users().unwrap(), 0);
+    let mut left = Vec::new();
+    let scanned = storage.decisions().scan(model("films"), |decision| {
+        left.push(decision.user);
+        ControlFlow::<()>::Continue(())
+    });
+    assert!(scanned.unwrap().is_continue());
+    assert_eq!(left, [user("bob"), user("carol")]);
+    assert_eq!(storage.decisions().erased(model("films")).unwrap(), 1, "sealed copies can detect it");
 }
 
 #[test]
