@@ -9,6 +9,7 @@ mod freshness;
 mod headers;
 mod kept;
 mod member;
+mod moved_decisions;
 mod replies;
 mod router;
 mod store_copy;
@@ -19,9 +20,11 @@ mod written_body;
 use std::sync::Arc;
 
 use axum::http::Uri;
-use celeris_model::{ClusterView, NodeName, PlacementRevision};
+use celeris_model::{ClusterView, DecisionId, ModelId, NodeName, PlacementRevision};
+use celeris_storage::{Storage, StorageError};
 use tokio::sync::{Semaphore, watch};
 
+use self::moved_decisions::MovedDecisions;
 use crate::hosts::without_port;
 
 pub use download::Downloader;
@@ -52,6 +55,7 @@ pub struct Cluster {
     freshness: Arc<dyn Freshness>,
     forwarder: Arc<Forwarder>,
     streams: Arc<Semaphore>,
+    moved_decisions: MovedDecisions,
 }
 
 /// The number of other nodes that may each have as many streams open to this one as clients may.
@@ -62,7 +66,13 @@ impl Cluster {
     #[must_use]
     pub fn new(Membership { views, freshness }: Membership, streams: usize) -> Self {
         let streams = Arc::new(Semaphore::new(streams.saturating_mul(SENDERS).min(Semaphore::MAX_PERMITS)));
-        Self { views, freshness, forwarder: Arc::new(Forwarder::new()), streams }
+        Self {
+            views,
+            freshness,
+            forwarder: Arc::new(Forwarder::new()),
+            streams,
+            moved_decisions: MovedDecisions::default(),
+        }
     }
 
     /// The newest view.
@@ -83,6 +93,16 @@ impl Cluster {
         let others = view.placement.nodes.iter().filter(|(node, _)| **node != view.node);
         let peers = others.map(|(node, url)| Peer { node: node.clone(), url: url.clone() }).collect();
         (peers, view.node.clone(), view.placement.revision)
+    }
+
+    /// Copies a decision that was made elsewhere to this node, if it is not here and another node has it; within a
+    /// bounded time.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn fetch_decision(&self, storage: &Storage, of: (ModelId, &DecisionId)) -> Result<(), StorageError> {
+        let (peers, node, revision) = self.peers();
+        self.moved_decisions.fetch(storage, of, (&self.forwarder, &peers, (&node, revision))).await
     }
 
     /// The age of the copies of this node.

@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use celeris_cluster::Cluster as Replication;
-use celeris_model::{ModelId, VersionId};
+use celeris_model::{DecisionId, ModelId, VersionId};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -23,10 +23,11 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(get_cluster)).routes(routes!(drain))
 }
 
-/// What the other nodes of the cluster ask: files, which may be large.
+/// What the other nodes of the cluster ask: files, which may be large, and decisions.
 pub fn for_nodes() -> axum::Router<Node> {
     axum::Router::new()
         .route("/v1/cluster/copy", axum::routing::get(get_copy))
+        .route("/v1/cluster/decisions/{model}/{decision}", axum::routing::get(get_decision))
         .route("/v1/cluster/versions/{model}/{version}/{file}", axum::routing::get(get_version_file))
 }
 
@@ -69,6 +70,18 @@ async fn get_copy(State(node): State<Node>) -> Result<Response, ApiError> {
         copy.write(into)
     });
     Ok(([(header::CONTENT_TYPE, "application/x-tar")], body).into_response())
+}
+
+/// A decision that was made here.
+async fn get_decision(
+    State(node): State<Node>,
+    Path((model, decision)): Path<(u64, DecisionId)>,
+) -> Result<Response, ApiError> {
+    replication_of(&node)?;
+    let found = node.storage.decisions().get(ModelId(model), &decision)?;
+    let found = found.filter(|decision| !node.storage.decisions().is_erased(decision));
+    let found = found.ok_or_else(|| ApiError::not_found(format!("decision {decision} is not on this node")))?;
+    Ok(Json(&*found).into_response())
 }
 
 /// A file of a version.

@@ -176,6 +176,9 @@ async fn get_decision(
     Params(params): Params<DecisionParams>,
 ) -> Result<Json<DecisionReply>, ApiError> {
     let decided_by = node.manager.registry().decides_as(&model)?;
+    if let Some(cluster) = &node.cluster {
+        cluster.fetch_decision(&node.storage, (decided_by, &decision_id)).await?;
+    }
     let Some(decision) = node.storage.decisions().get(decided_by, &decision_id).map_err(PredictorError::from)? else {
         let kept = humantime_serde::re::humantime::format_duration(node.storage.decisions().retention());
         return Err(ApiError::not_found(format!(

@@ -38,7 +38,12 @@ pub async fn observe(
     InModel(model): InModel,
     ForUser { body, .. }: ForUser<ObserveBody>,
 ) -> Result<Answer<ObserveReply>, ApiError> {
-    let observed = node.predictor.ingest().observe(&model, body.observation()?).await?;
+    let observation = body.observation()?;
+    if let (Some(cluster), Some(decision)) = (&node.cluster, &observation.decision) {
+        let decided_by = node.predictor.models().decides_as(&model)?;
+        cluster.fetch_decision(&node.storage, (decided_by, decision)).await?;
+    }
+    let observed = node.predictor.ingest().observe(&model, observation).await?;
     Ok(Answer(observed.into()))
 }
 

@@ -180,6 +180,7 @@ impl Dealer {
             });
             dealt.push(Line { line, outcome });
         }
+        self.fetch_decisions(&here).await;
         let here = self.node.ingest_pool.dispatch(&self.model, here, ack).await;
         for Chunk { peer, text, indices } in there.into_values() {
             let upstream = self.upstream(&peer);
@@ -193,6 +194,18 @@ impl Dealer {
             }
         }
         Batch { lines: dealt, here, views: self.views.clone() }
+    }
+
+    /// Copies the decisions that lines for this node name and other nodes have made.
+    async fn fetch_decisions(&self, lines: &[Line<Observation>]) {
+        let Some(cluster) = &self.node.cluster else { return };
+        let named = lines.iter().filter_map(|line| line.outcome.as_ref().ok()?.decision.as_ref());
+        let fetch = |decision| cluster.fetch_decision(&self.node.storage, (self.model.id(), decision));
+        let fetched = futures_util::future::join_all(named.map(fetch)).await;
+        // The line itself meets the error again.
+        for error in fetched.into_iter().filter_map(Result::err) {
+            tracing::debug!(%error, "a decision is not looked for");
+        }
     }
 
     /// The stream to a node, opened when it is first needed.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod checker;
+mod decisions;
 mod faults;
 mod life;
 mod load;
