@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) node: NodeName,
-    /// For each shard, whether its copy is recent enough to take the shard over.
+    /// For each shard, whether it is ready for it: its copy is recent enough to take the shard over.
     pub(crate) is_recent: Vec<bool>,
 }
 

@@ -92,35 +92,59 @@ fn wish_for_catalog(node: &Node, live: &[Heartbeat], election: &mut Election) ->
     Some(if is_due { Wish::Own } else { Wish::Follow })
 }
 
+/// A live node, for the placement.
+struct Seen<'n> {
+    node: &'n NodeName,
+    url: &'n str,
+    /// Whether it is to own nothing, if another node can.
+    gives_up: bool,
+    /// Whether it serves what the coordinator serves. Without that it takes no shards over.
+    is_ready: bool,
+    logs: &'n BTreeMap<String, LogReport>,
+}
+
+impl<'n> Seen<'n> {
+    fn of(heartbeat: &'n Heartbeat, coordinator_ready: &[String]) -> Self {
+        // A node whose catalog stands still knows no new models.
+        let is_stuck = report_of(&heartbeat.logs, &short_name(LogId::Catalog)).is_stuck;
+        Self {
+            node: &heartbeat.node,
+            url: &heartbeat.url,
+            gives_up: heartbeat.is_draining || is_stuck,
+            is_ready: coordinator_ready.iter().all(|version| heartbeat.ready.contains(version)),
+            logs: &heartbeat.logs,
+        }
+    }
+}
+
 /// Publishes another placement if the present one does not fit.
 fn coordinate(node: &Node, live: &[Heartbeat]) {
-    let own = own_report(node);
-    // A node whose catalog stands still knows no new models: it keeps no shards.
-    let gives_up = |heartbeat: &Heartbeat| {
-        heartbeat.is_draining || report_of(&heartbeat.logs, &short_name(LogId::Catalog)).is_stuck
+    let (own_logs, ready) = (own_report(node), node.ready.lock().clone());
+    let own = Seen {
+        node: &node.writer.node,
+        url: &node.options.url,
+        gives_up: node.is_draining(),
+        is_ready: true,
+        logs: &own_logs,
     };
-    let all: Vec<(&NodeName, &str, bool, &BTreeMap<String, LogReport>)> = live
-        .iter()
-        .filter(|heartbeat| heartbeat.formats.contains(&FORMAT))
-        .map(|heartbeat| (&heartbeat.node, heartbeat.url.as_str(), gives_up(heartbeat), &heartbeat.logs))
-        .chain([(&node.writer.node, node.options.url.as_str(), node.is_draining(), &own)])
-        .collect();
+    let others = live.iter().filter(|heartbeat| heartbeat.formats.contains(&FORMAT));
+    let all: Vec<Seen> = others.map(|heartbeat| Seen::of(heartbeat, &ready)).chain([own]).collect();
     let shards: Vec<LogId> = node.logs.keys().copied().filter(|log| *log != LogId::Catalog).collect();
     let names: Vec<String> = shards.iter().map(|log| short_name(*log)).collect();
-    let tail = |name: &str| all.iter().map(|(.., logs)| report_of(logs, name).applied).max().unwrap_or(0);
+    let tail = |name: &str| all.iter().map(|seen| report_of(seen.logs, name).applied).max().unwrap_or(0);
     let tails: Vec<u64> = names.iter().map(|name| tail(name)).collect();
-    let is_recent = |logs: &BTreeMap<String, LogReport>| -> Vec<bool> {
+    let is_recent = |seen: &Seen| -> Vec<bool> {
         let of = |(name, tail): (&String, &u64)| {
-            let report = report_of(logs, name);
-            !report.is_stuck && report.applied + LAG_MAX >= *tail
+            let report = report_of(seen.logs, name);
+            seen.is_ready && !report.is_stuck && report.applied + LAG_MAX >= *tail
         };
         names.iter().zip(&tails).map(of).collect()
     };
-    let stays = all.iter().any(|(_, _, gives_up, _)| !gives_up);
+    let stays = all.iter().any(|seen| !seen.gives_up);
     let candidates: Vec<Candidate> = all
         .iter()
-        .filter(|(_, _, gives_up, _)| !gives_up || !stays)
-        .map(|(name, _, _, logs)| Candidate { node: (*name).clone(), is_recent: is_recent(logs) })
+        .filter(|seen| !seen.gives_up || !stays)
+        .map(|seen| Candidate { node: seen.node.clone(), is_recent: is_recent(seen) })
         .collect();
     let known = node.view.borrow().placement.clone();
     let epoch = node.catalog().state.cursor().epoch;
@@ -132,16 +156,15 @@ fn coordinate(node: &Node, live: &[Heartbeat]) {
             // A new coordinator leaves the shards where they are, as far as it knows.
             let owner = node.logs[log].state.cursor().owner().cloned();
             let owner = if is_own { known.owner(*log).cloned() } else { owner.or(known.owner(*log).cloned()) };
-            let is_stuck = |owner: &NodeName| {
-                all.iter().any(|(node, _, _, logs)| *node == owner && report_of(logs, name).is_stuck)
-            };
+            let is_stuck =
+                |owner: &NodeName| all.iter().any(|seen| seen.node == owner && report_of(seen.logs, name).is_stuck);
             owner.filter(|owner| !is_stuck(owner))
         })
         .collect();
     let number = if is_own { known.revision.number + 1 } else { 1 };
     let placement = Placement {
         revision: PlacementRevision { epoch, number },
-        nodes: all.iter().map(|(name, url, ..)| ((*name).clone(), (*url).to_owned())).collect(),
+        nodes: all.iter().map(|seen| (seen.node.clone(), seen.url.to_owned())).collect(),
         coordinator: Some(node.writer.node.clone()),
         shards: place(&present, &candidates),
     };
