@@ -90,7 +90,7 @@ function describeLog({ log, owner, epoch, lag, staleness_seconds: age, problem, 
     owner: ownerWords(owner, placed),
     epoch: count(epoch),
     lag: count(lag),
-    age: ageWords(age),
+    age: phase === 'owning' ? 'owned here' : ageWords(age),
     state: problem === null ? phase : 'fault',
   };
 }
