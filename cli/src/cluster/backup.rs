@@ -35,7 +35,7 @@ const STALE_SECONDS: f64 = 60.0;
 /// Bytes that stay free on the disk of the backup. What fetches versions leaves as much.
 const RESERVE_BYTES: u64 = 1 << 30;
 
-/// How long the copy waits while the node makes one for somebody else, and between two attempts.
+/// How long the copy waits while the node makes another one, and between two attempts.
 const BUSY_MAX: Duration = Duration::from_secs(600);
 const BUSY_RETRY: Duration = Duration::from_secs(1);
 
@@ -193,7 +193,7 @@ fn copy_store(nodes: &Nodes, folder: &Path, report: &Report) -> Result<u64, Fail
     Ok(bytes)
 }
 
-/// Asks for a copy, and again while the node makes one for somebody else.
+/// Asks for a copy, and again while the node makes another one.
 fn begin_copy(nodes: &Nodes, url: &str) -> io::Result<Reply> {
     let until = Instant::now() + BUSY_MAX;
     let mut is_told = false;
