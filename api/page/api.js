@@ -38,6 +38,7 @@ async function call(method, path, { body, signal } = {}) {
 
 const at = (...segments) => ['/v1', ...segments.map(encodeURIComponent)].join('/');
 
+export const getCluster = () => call('GET', at('cluster'));
 export const listModels = () => call('GET', at('models'));
 export const createModel = (model) => call('POST', at('models'), { body: model });
 export const deleteModel = (model) => call('DELETE', at('models', model));

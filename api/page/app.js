@@ -112,7 +112,10 @@ async function follow() {
   if (session.model === null) return;
   const { name } = session.model;
   const seen = session.learner.observations;
-  const changed = await session.refresh(name);
+  const changed = await session.refresh(name).catch(async (problem) => {
+    if (route.view() === 'operate') await operate.refreshCluster();
+    throw problem;
+  });
   if (byId('model').value !== name) return;
   if (changed) await afterChange();
   else if (session.untrained && session.learner.observations !== seen) await afterChange();

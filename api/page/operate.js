@@ -1,7 +1,9 @@
-// The view "Operate": quality over time, versions, trainings, exploration, the catalog, and the models of the node.
+// The view "Operate": the cluster, quality over time, versions, trainings, exploration, the catalog, and the models of the
+// node.
 
 import * as api from './api.js';
 import { Browse } from './browse.js';
+import { showCluster } from './cluster.js';
 import { byId, facts } from './dom.js';
 import { showEvents } from './events.js';
 import { ExplorationChart } from './exploration.js';
@@ -48,6 +50,15 @@ export class Operate {
 
   /** Fetches and shows what changes without the user. */
   async refresh() {
+    await Promise.all([showCluster(), this.#refreshModels()]);
+  }
+
+  /** Fetches and shows the cluster, which can be shown while no model can be reached. */
+  refreshCluster() {
+    return showCluster();
+  }
+
+  async #refreshModels() {
     const { model, user } = this.#session;
     byId('model-name').textContent = model.name;
     document.body.dataset.kind = model.kind;

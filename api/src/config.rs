@@ -2,6 +2,7 @@
 //! ones; unknown keys are rejected.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fmt, fs};
@@ -452,7 +453,8 @@ impl Default for Cluster {
 }
 
 impl Cluster {
-    fn check(&self) -> Result<(), String> {
+    /// `listen` is the address of the node's socket.
+    fn check(&self, listen: &str) -> Result<(), String> {
         let Some(name) = &self.name else { return Ok(()) };
         NodeName::new(name.as_str()).map_err(|error| format!("cluster.name: {error}"))?;
         if self.node.is_none() {
@@ -466,6 +468,12 @@ impl Cluster {
         if let Some(url) = self.url.as_ref().filter(|url| !is_base_url(url)) {
             return Err(format!(
                 "cluster.url: {url:?} is no address of a node; give scheme, host and port, such as \"http://10.0.0.5:7117\""
+            ));
+        }
+        if self.url.is_none() && listen.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified()) {
+            return Err(format!(
+                "cluster.url: the other nodes cannot reach this one at {listen}; give the address by which they do, such as \
+                 \"http://10.0.0.5:7117\""
             ));
         }
         if !matches!(self.replicas, 1 | 3 | 5) {
@@ -590,7 +598,7 @@ pub fn load_from(
     config.server.check()?;
     config.decisions.check()?;
     config.training.options()?;
-    config.cluster.check()?;
+    config.cluster.check(&config.server.listen)?;
     Ok(config)
 }
 
@@ -652,6 +660,24 @@ mod tests {
         assert_eq!(config.server.hosts, ["a.example", "b.example"]);
         assert!(!config.sealing.enabled);
         assert_eq!((config.training.limits.processes, config.training.limits.time), (9, Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_needs_an_address_that_others_reach() {
+        let cluster = Cluster {
+            name: Some("production".to_owned()),
+            node: Some(NodeName::new("a").unwrap()),
+            nats: vec!["nats://10.0.0.1:4222".to_owned()],
+            ..Cluster::default()
+        };
+        for everywhere in ["0.0.0.0:7117", "[::]:7117"] {
+            let problem = cluster.check(everywhere).unwrap_err();
+            assert!(problem.starts_with("cluster.url") && problem.contains(everywhere), "{problem}");
+            let named = Cluster { url: Some("http://10.0.0.1:7117".to_owned()), ..cluster.clone() };
+            named.check(everywhere).unwrap();
+        }
+        cluster.check("10.0.0.1:7117").unwrap();
+        cluster.check("localhost:7117").unwrap();
     }
 
     #[test]

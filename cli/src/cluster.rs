@@ -1,4 +1,6 @@
-//! `celeris cluster`: the state of a cluster, draining of a node, and recovery from a copy.
+//! `celeris cluster`: the state of a cluster, draining of a node, backup, and recovery from a copy.
+
+mod backup;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,6 +37,9 @@ enum Command {
     Status(StatusArgs),
     /// Has a node give its users up to the other nodes, and waits until it has; then it can be stopped.
     Drain(DrainArgs),
+    /// Copies the store and the versions of a running node into a folder, and verifies the copy: a data directory
+    /// for `recover`.
+    Backup(backup::BackupArgs),
     /// Makes the copy of the store in a data directory the log of the cluster: after the loss of the logs in
     /// NATS, or to begin a cluster with the store of a node on its own.
     Recover(RecoverArgs),
@@ -78,6 +83,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::Status(args) => status(args),
         Command::Drain(args) => drain(args),
+        Command::Backup(args) => backup::run(args),
         Command::Recover(args) => recover(args),
     }
 }
@@ -231,19 +237,23 @@ fn drain(args: &DrainArgs) -> Result<(), Failure> {
     }
 }
 
+/// The number of events in a store.
+fn events_of(storage: &Storage) -> u64 {
+    storage.log().streams().iter().map(|stream| storage.log().watermark(stream).records()).sum()
+}
+
 fn recover(args: &RecoverArgs) -> Result<(), Failure> {
     let config = config::load(Some(&args.config), None).map_err(Failure::BadInput)?;
     if config.cluster.name.is_none() {
         return Err(Failure::bad_input(format!("{}: cluster.name is missing", args.config.display())));
     }
     let storage = Storage::open_existing(&args.data_dir, &StorageOptions::default())?;
-    let observations: u64 =
-        storage.log().streams().iter().map(|stream| storage.log().watermark(stream).records()).sum();
+    let events = events_of(&storage);
     let of = match storage.cluster()? {
         Some(cluster) => format!("copy of cluster {}, incarnation {}", cluster.name, cluster.incarnation),
         None => "store of a node on its own".to_owned(),
     };
-    print(&format!("{}: {of}, with {observations} events\n", args.data_dir.display()))?;
+    print(&format!("{}: {of}, with {events} events\n", args.data_dir.display()))?;
     if !args.yes {
         return print(
             "With --yes, this store becomes the log of the cluster. What other copies have beyond it is lost: compare the numbers of \

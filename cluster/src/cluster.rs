@@ -38,6 +38,9 @@ const LOOK_FOR_INCARNATIONS: Duration = Duration::from_secs(5);
 /// How long after the limit of [`Cluster::stop`] the tasks may take to notice it.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Owners look at their streams each few seconds, and hear of what other nodes have synced within a few more.
+const TRIM_LATE_MAX: Duration = Duration::from_secs(15);
+
 /// A node that takes part in a cluster.
 pub struct Cluster {
     node: Arc<Node>,
@@ -301,6 +304,13 @@ impl Cluster {
     #[must_use]
     pub fn staleness(&self, log: LogId) -> Option<Duration> {
         self.node.logs.get(&log)?.state.staleness(self.node.options.timing.lease)
+    }
+
+    /// How long after a change the logs in NATS hold what it has removed, if the live nodes sync it at once: they
+    /// are trimmed this often.
+    #[must_use]
+    pub fn trimmed_within(&self) -> Duration {
+        self.node.options.streams.trim_delay + TRIM_LATE_MAX
     }
 
     /// Gives all logs up and disconnects, within a bounded time; idempotent. What is not appended by

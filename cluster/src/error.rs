@@ -29,12 +29,12 @@ pub enum ClusterError {
     ServerVersion { server: String, version: String, needed: &'static str },
     #[error(
         "the NATS server {server} does not sync each write: set `sync_interval: always` in its `jetstream` section, or \
-         accept the loss of acknowledged records with `unsafe_no_sync`"
+         accept the loss of acknowledged records with `cluster.unsafe_no_sync`"
     )]
     NoSync { server: String },
     #[error(
         "whether the NATS servers sync each write is not known ({reason}): name their monitoring ports in \
-         `monitor_urls`, or accept the loss of acknowledged records with `unsafe_no_sync`"
+         `cluster.nats_monitor`, or accept the loss of acknowledged records with `cluster.unsafe_no_sync`"
     )]
     SyncUnknown { reason: String },
     #[error("cannot {action} the stream {stream}: {reason}")]

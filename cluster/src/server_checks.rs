@@ -60,7 +60,8 @@ pub(crate) fn check_version(server: &str, version: &str) -> Result<(), ClusterEr
     Ok(())
 }
 
-/// Checks that the servers with these monitoring ports sync each write, and their versions.
+/// Checks that the servers with these monitoring ports sync each write, and their versions. A minority of them may
+/// be down: a node must be able to start while a server is replaced.
 ///
 /// # Errors
 /// `NoSync`, `SyncUnknown` or `ServerVersion`.
@@ -68,11 +69,20 @@ pub(crate) async fn check_syncing(monitor_urls: &[String]) -> Result<(), Cluster
     if monitor_urls.is_empty() {
         return Err(ClusterError::SyncUnknown { reason: "no monitoring port is named".to_owned() });
     }
+    let mut silent = Vec::new();
     for url in monitor_urls {
-        let unknown = |reason: String| ClusterError::SyncUnknown { reason: format!("{url}: {reason}") };
-        let reply = tokio::time::timeout(TIMEOUT, get(url, "/varz")).await;
-        let body = reply.map_err(|_| unknown("no answer".to_owned()))?.map_err(unknown)?;
-        check_variables(url, &body)?;
+        match tokio::time::timeout(TIMEOUT, get(url, "/varz")).await {
+            Ok(Ok(body)) => check_variables(url, &body)?,
+            Ok(Err(reason)) => silent.push(format!("{url}: {reason}")),
+            Err(_) => silent.push(format!("{url}: no answer")),
+        }
+    }
+    let reason = silent.join(", ");
+    if 2 * silent.len() >= monitor_urls.len() {
+        return Err(ClusterError::SyncUnknown { reason });
+    }
+    if !silent.is_empty() {
+        tracing::warn!("whether these NATS servers sync each write is not known: {reason}");
     }
     Ok(())
 }
@@ -143,6 +153,35 @@ mod tests {
     #[tokio::test]
     async fn an_unknown_setting_is_refused_with_the_remedy() {
         let message = check_syncing(&[]).await.unwrap_err().to_string();
-        assert!(message.contains("monitor_urls") && message.contains("unsafe_no_sync"), "{message}");
+        assert!(message.contains("cluster.nats_monitor") && message.contains("unsafe_no_sync"), "{message}");
+    }
+
+    /// A monitoring port that answers each request as a server does that syncs.
+    async fn monitoring_port() -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 512];
+                let _read = stream.read(&mut request).await.unwrap();
+                let body = r#"{"server_name":"n1","version":"2.15.1","jetstream":{"config":{"sync_always":true}}}"#;
+                stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{body}").as_bytes()).await.unwrap();
+            }
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn a_minority_of_the_servers_may_be_down() {
+        let (first, second) = (monitoring_port().await, monitoring_port().await);
+        // Bound and closed again: nothing answers there.
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let down = format!("http://{closed}");
+        check_syncing(&[first.clone(), down.clone(), second]).await.unwrap();
+        for (up, silent) in [(vec![], 1), (vec![first.clone()], 1), (vec![first], 2)] {
+            let urls: Vec<String> = up.into_iter().chain(std::iter::repeat_n(down.clone(), silent)).collect();
+            let message = check_syncing(&urls).await.unwrap_err().to_string();
+            assert!(message.contains(&down), "{message}");
+        }
     }
 }

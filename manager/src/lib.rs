@@ -56,7 +56,7 @@ pub use promotion::{GuardStatus, ItemsOnlyIn, Moved, Promotion, VersionDiff};
 pub use registry::{
     Actor, AffectedVersion, AuditLog, ErasedSpan, Event, EventKind, EventPage, GateReport, Guarding, ModelRecord,
     NameKind, NewSelection, NumberedEvent, Registry, ScopeKind, SelectionRecord, Unavailable, Verdict, VersionFile,
-    VersionRecord, VersionStore, WarmRecord, erased_users, names_by_id,
+    VersionRecord, VersionStore, VersionsKept, WarmRecord, erased_users, keep_versions, names_by_id,
 };
 pub use settings::{
     DefaultReward, DriftSettings, Engine, GateConfig, GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule,

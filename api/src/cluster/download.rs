@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{Request, StatusCode};
+use axum::http::{Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -47,12 +47,13 @@ impl Downloader {
     /// The reply of the node at `url` to a GET of `path`, as it arrives. Blocks the thread, as the reader does.
     ///
     /// # Errors
-    /// If the node does not answer in time, or not with 200.
-    pub fn get(&self, url: &str, path: &str) -> io::Result<impl Read + use<>> {
+    /// If the node does not answer in time, or not with 200: `NotFound` for 404, and `ResourceBusy` for 503.
+    pub fn get(&self, url: &str, path: &str) -> io::Result<Reply> {
         let request = Request::get(url_at(url, path)).body(Body::empty()).map_err(io::Error::other)?;
         let (parts, received) = mpsc::channel(PARTS_MAX);
         let client = self.client.clone();
-        let response = self.runtime.block_on(timeout(IDLE_MAX, client.request(request)));
+        // A timer is made within the runtime; the thread that blocks may have none.
+        let response = self.runtime.block_on(async { timeout(IDLE_MAX, client.request(request)).await });
         let response = response.map_err(|_| late())?.map_err(io::Error::other)?;
         let (head, mut body) = response.into_parts();
         self.runtime.spawn(async move {
@@ -69,14 +70,22 @@ impl Downloader {
                 }
             }
         });
-        let mut reply = Reply { parts: received, part: Bytes::new() };
+        let length = head.headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
+        let mut reply = Reply { parts: received, part: Bytes::new(), length };
         if head.status == StatusCode::OK {
             return Ok(reply);
         }
         let mut text = String::new();
         // Whatever can be read of it.
         let _ = reply.by_ref().take(ERROR_BYTES_MAX as u64).read_to_string(&mut text);
-        Err(io::Error::other(format!("{url}{path}: {}: {text}", head.status)))
+        let kind = match head.status {
+            StatusCode::NOT_FOUND => io::ErrorKind::NotFound,
+            StatusCode::SERVICE_UNAVAILABLE => io::ErrorKind::ResourceBusy,
+            _ => io::ErrorKind::Other,
+        };
+        let problem: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let detail = problem["detail"].as_str().unwrap_or(&text);
+        Err(io::Error::new(kind, format!("{url}{path} answered {}: {detail}", head.status)))
     }
 }
 
@@ -85,10 +94,19 @@ fn late() -> io::Error {
 }
 
 /// The body of a reply.
-struct Reply {
+pub struct Reply {
     parts: mpsc::Receiver<io::Result<Bytes>>,
     /// What is left of the last one.
     part: Bytes,
+    length: Option<u64>,
+}
+
+impl Reply {
+    /// The length of the body; `None` if the node does not know it.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        self.length
+    }
 }
 
 impl Read for Reply {
@@ -102,5 +120,58 @@ impl Read for Reply {
         let taken = self.part.split_to(buffer.len().min(self.part.len()));
         buffer[..taken.len()].copy_from_slice(&taken);
         Ok(taken.len())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Answers every connection with this text.
+    async fn answering(reply: &'static str) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _request = stream.read(&mut [0; 1024]).await.unwrap();
+                stream.write_all(reply.as_bytes()).await.unwrap();
+            }
+        });
+        url
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_thread_outside_of_the_runtime_reads_a_file_of_another_node() {
+        let url = answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole").await;
+        let downloader = Downloader::start();
+        let read = move || {
+            let mut reply = downloader.get(&url, "/file").unwrap();
+            let mut text = String::new();
+            reply.read_to_string(&mut text).unwrap();
+            (text, reply.length())
+        };
+        // Not of the runtime's own threads, which have a timer at hand.
+        let thread = std::thread::spawn(read);
+        let read = tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+        assert_eq!(read, ("whole".to_owned(), Some(5)));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_kind_of_an_error_tells_a_missing_file_from_a_busy_node() {
+        for (reply, kind) in [
+            ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", io::ErrorKind::NotFound),
+            ("HTTP/1.1 503 Busy\r\ncontent-length: 21\r\n\r\n{\"detail\":\"one copy\"}", io::ErrorKind::ResourceBusy),
+            ("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n", io::ErrorKind::Other),
+        ] {
+            let url = answering(reply).await;
+            let downloader = Downloader::start();
+            let get = move || downloader.get(&url, "/file").map(drop).unwrap_err();
+            let error = tokio::task::spawn_blocking(get).await.unwrap();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(error.to_string().ends_with("one copy"), kind == io::ErrorKind::ResourceBusy, "{error}");
+        }
     }
 }

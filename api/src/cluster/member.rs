@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use celeris_cluster::{Cluster as Replication, ClusterError, ClusterOptions, Hooks, Joined, Origin, StreamOptions};
 use celeris_manager::{Manager, Peers, Readiness};
@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 
 use super::freshness::{Confirming, Freshness, Settling};
 use super::versions::PeerVersions;
-use super::{Downloader, Membership, erase_left_decisions, finish_replacing, receive, set_aside};
+use super::{Downloader, Membership, erase_left_decisions, finish_replacing, receive, remove_outgoing, set_aside};
 use crate::config;
 
 /// Maximum size of a log in NATS, which the servers reserve for each. Appends beyond it wait until it is trimmed.
@@ -25,6 +25,11 @@ const LOG_BYTES_MAX: u64 = 1 << 30;
 
 /// How long another node's change waits for this node to bring it in force.
 const SETTLE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a node waits for its copy of the store while the others make copies for other nodes, and between
+/// two attempts.
+const BUSY_MAX: Duration = Duration::from_secs(600);
+const BUSY_RETRY: Duration = Duration::from_secs(2);
 
 /// Between two reports of the versions that this node is ready to serve.
 const READY_EVERY: Duration = Duration::from_millis(500);
@@ -128,6 +133,7 @@ impl Member {
             DirectoryContents::Copy { .. } | DirectoryContents::Store => {}
         }
         let mut storage = Storage::open_replica(dir, options, identity)?;
+        remove_outgoing(dir).map_err(JoinError::Copy)?;
         if Handle::current().block_on(self.joined.is_behind(&storage))? {
             tracing::warn!("the logs do not reach back to what this node has");
             storage.close()?;
@@ -139,8 +145,21 @@ impl Member {
         Ok(storage)
     }
 
-    /// Replaces the database by a copy of that of another node.
+    /// Replaces the database by a copy of that of another node. Nodes that start at the same time get theirs one
+    /// after the other.
     fn fetch_copy(&self, dir: &Path) -> Result<(), JoinError> {
+        let until = Instant::now() + BUSY_MAX;
+        loop {
+            match self.fetch_copy_once(dir) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                    std::thread::sleep(BUSY_RETRY);
+                }
+                outcome => return outcome.map_err(JoinError::Copy),
+            }
+        }
+    }
+
+    fn fetch_copy_once(&self, dir: &Path) -> io::Result<()> {
         let mut failure =
             io::Error::new(io::ErrorKind::NotFound, "no other node is up; start one that has the store first");
         for (node, url) in Handle::current().block_on(self.joined.peers()) {
@@ -152,11 +171,14 @@ impl Member {
                 }
                 Err(error) => {
                     tracing::warn!(%node, %error, "no copy of the store from this node");
-                    failure = error;
+                    // The one that is worth another attempt.
+                    if failure.kind() != io::ErrorKind::ResourceBusy {
+                        failure = error;
+                    }
                 }
             }
         }
-        Err(JoinError::Copy(failure))
+        Err(failure)
     }
 
     /// The other nodes, for the manager.

@@ -27,7 +27,7 @@ use tokio::sync::{Semaphore, watch};
 use self::moved_decisions::MovedDecisions;
 use crate::hosts::without_port;
 
-pub use download::Downloader;
+pub use download::{Downloader, Reply};
 pub use forward::{Answered, Failure, Forwarder, url_at};
 pub use freshness::{Confirming, Freshness, STALE_AFTER, Settling, Unmeasured};
 pub use headers::{Hop, MODEL_ID, OWNER, asks_for_redirect, owner, placement_of, set_placement};
@@ -35,10 +35,10 @@ pub use kept::{Kept, NDJSON};
 pub use member::{JoinError, Member, Parts, begin_incarnation};
 pub use replies::{LineReply, Outcome};
 pub use router::{Late, Peer, Place, Watching, log_of};
-pub use store_copy::{StoreCopy, erase_left_decisions, finish_replacing, receive, set_aside};
+pub use store_copy::{StoreCopy, erase_left_decisions, finish_replacing, receive, remove_outgoing, set_aside};
 pub use upstream::{End, Target, Upstream, busy, send_lines};
 pub use versions::PeerVersions;
-pub use written_body::written_body;
+pub use written_body::{PACE, written_body};
 
 /// What a node takes from its cluster.
 #[derive(Clone)]

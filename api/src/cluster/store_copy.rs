@@ -1,5 +1,5 @@
 //! Copies of the store: a node without data, or one that the logs do not reach back to any more, begins with
-//! the copy of another node.
+//! the copy of another node; and a backup is one.
 //!
 //! A copy travels as a tar archive of `db/` and, as its last file, `FORMAT`, so that one that was cut
 //! off is noticed. The files have checksums of their own, which every reader checks.
@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
 use celeris_storage::{Storage, StorageError};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The folder of a copy that is being sent.
 const OUTGOING: &str = "copy-outgoing";
@@ -29,9 +30,14 @@ const DERIVED: [&str; 4] = ["observations", "selections", "default_rewards.json"
 const DATABASE: &str = "db";
 const FORMAT: &str = "FORMAT";
 
+/// The archive is a sequence of blocks of this size: one before each file, its contents, and two at the end.
+const BLOCK_BYTES: u64 = 512;
+
 /// A copy of the store in a folder, which is removed when this is dropped.
 pub struct StoreCopy {
     folder: PathBuf,
+    /// Released after the folder is removed: the next copy has the same.
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Drop for StoreCopy {
@@ -43,13 +49,13 @@ impl Drop for StoreCopy {
 }
 
 impl StoreCopy {
-    /// Makes a copy in the data directory; one at a time. Blocks the thread.
+    /// Makes a copy in the data directory; one at a time, by `permit`. Blocks the thread.
     ///
     /// # Errors
     /// `Io` or `Database`, or `NotOwner` if the node is not in a cluster.
-    pub fn make(storage: &Storage) -> Result<Self, StorageError> {
+    pub fn make(storage: &Storage, permit: OwnedSemaphorePermit) -> Result<Self, StorageError> {
         let replica = storage.replica().ok_or(StorageError::NotOwner)?;
-        let copy = Self { folder: storage.dir().join(OUTGOING) };
+        let copy = Self { folder: storage.dir().join(OUTGOING), _permit: permit };
         remove(&copy.folder).map_err(|source| StorageError::Io {
             action: "remove",
             path: copy.folder.clone(),
@@ -59,12 +65,27 @@ impl StoreCopy {
         Ok(copy)
     }
 
+    /// The length of the archive: the files do not change any more.
+    ///
+    /// # Errors
+    /// Those of reading the folder.
+    pub fn archive_bytes(&self) -> io::Result<u64> {
+        let of_file = |bytes: u64| BLOCK_BYTES + bytes.next_multiple_of(BLOCK_BYTES);
+        let mut total = 2 * BLOCK_BYTES + of_file(fs::metadata(self.folder.join(FORMAT))?.len());
+        for file in fs::read_dir(self.folder.join(DATABASE))? {
+            total += of_file(file?.metadata()?.len());
+        }
+        Ok(total)
+    }
+
     /// Writes the archive. Blocks the thread.
     ///
     /// # Errors
     /// Those of reading the copy and of `into`.
     pub fn write(&self, into: impl Write) -> io::Result<()> {
         let mut archive = tar::Builder::new(into);
+        // Some file systems store zeros as holes. An entry with holes is of another kind and length.
+        archive.sparse(false);
         let mut names: Vec<_> = fs::read_dir(self.folder.join(DATABASE))?.collect::<io::Result<_>>()?;
         names.sort_by_key(fs::DirEntry::file_name);
         for name in names {
@@ -109,6 +130,15 @@ pub fn receive(dir: &Path, archive: impl Read) -> io::Result<()> {
     File::create(dir.join(REPLACING))?.sync_all()?;
     sync(dir)?;
     finish_replacing(dir)
+}
+
+/// Removes a copy that was being sent when the process ended. It may have users who are erased by now.
+/// The caller has the store of the directory open.
+///
+/// # Errors
+/// Those of the file system.
+pub fn remove_outgoing(dir: &Path) -> io::Result<()> {
+    remove(&dir.join(OUTGOING))
 }
 
 /// Completes the replacement of a database that was interrupted.
@@ -197,8 +227,12 @@ fn sync(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
+    use std::io::{Seek as _, SeekFrom};
+    use std::sync::Arc;
+
     use celeris_model::Shards;
     use celeris_storage::{ClusterIdentity, RegistryBatch, RegistryKey, StorageOptions};
+    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -210,10 +244,19 @@ mod tests {
         Storage::open_replica(dir, &StorageOptions::default(), &identity()).unwrap()
     }
 
-    fn archive(dir: &Path) -> Vec<u8> {
+    fn permit() -> OwnedSemaphorePermit {
+        Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap()
+    }
+
+    fn archive_of(copy: &StoreCopy) -> Vec<u8> {
         let mut archive = Vec::new();
-        StoreCopy::make(&open(dir)).unwrap().write(&mut archive).unwrap();
+        copy.write(&mut archive).unwrap();
+        assert_eq!(archive.len() as u64, copy.archive_bytes().unwrap());
         archive
+    }
+
+    fn archive(dir: &Path) -> Vec<u8> {
+        archive_of(&StoreCopy::make(&open(dir), permit()).unwrap())
     }
 
     #[test]
@@ -257,6 +300,28 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_has_the_files_whole_where_they_are_stored_with_holes() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let copy = StoreCopy::make(&open(from.path()), permit()).unwrap();
+        let mut file = File::create(copy.folder.join(DATABASE).join("holes")).unwrap();
+        file.seek(SeekFrom::Start(1 << 20)).unwrap();
+        file.write_all(b"end").unwrap();
+        receive(to.path(), &archive_of(&copy)[..]).unwrap();
+        let received = fs::read(to.path().join(DATABASE).join("holes")).unwrap();
+        assert!(received.len() == (1 << 20) + 3 && received.ends_with(b"\0end"));
+    }
+
+    #[test]
+    fn a_permit_is_free_again_only_after_the_folder_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let permits = Arc::new(Semaphore::new(1));
+        let copy = StoreCopy::make(&open(dir.path()), permits.clone().try_acquire_owned().unwrap()).unwrap();
+        assert!(permits.clone().try_acquire_owned().is_err() && dir.path().join(OUTGOING).exists());
+        drop(copy);
+        assert!(permits.try_acquire_owned().is_ok() && !dir.path().join(OUTGOING).exists());
+    }
+
+    #[test]
     fn an_archive_cannot_write_elsewhere() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["../evil", "/tmp/evil", "db/../evil", "evil", "db/a/b"] {
@@ -279,6 +344,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let storage = Storage::open(dir.path(), &StorageOptions::default()).unwrap();
         storage.registry().commit(RegistryBatch::new().put(RegistryKey::new(["a"]).unwrap(), &1).unwrap()).unwrap();
-        assert!(matches!(StoreCopy::make(&storage), Err(StorageError::NotOwner)));
+        assert!(matches!(StoreCopy::make(&storage, permit()), Err(StorageError::NotOwner)));
     }
 }

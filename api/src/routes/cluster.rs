@@ -1,22 +1,31 @@
 //! The cluster of the node.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use celeris_cluster::Cluster as Replication;
-use celeris_model::{DecisionId, ModelId, VersionId};
+use celeris_cluster::{Cluster as Replication, ClusterStatus, LogStatus, Phase};
+use celeris_model::{DecisionId, LogId, ModelId, VersionId};
+use futures_util::future::join_all;
+use serde::Deserialize;
+use tokio::time::timeout;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::cluster::{StoreCopy, written_body};
+use crate::cluster::{PACE, StoreCopy, written_body};
 use crate::description::NotFound;
 use crate::error::ApiError;
+use crate::extract::Params;
 use crate::schema::cluster::{ClusterMap, ClusterReply, DrainReply};
 use crate::state::Node;
+
+/// How long a copy that must be current waits for the logs, and between two looks.
+const CATCH_UP_MAX: Duration = Duration::from_secs(10);
+const CATCH_UP_LOOK: Duration = Duration::from_millis(50);
 
 /// What clients and operators ask.
 pub fn router() -> OpenApiRouter<Node> {
@@ -57,19 +66,72 @@ async fn drain(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> 
     Ok((axum::http::StatusCode::ACCEPTED, Json(DrainReply { draining: true, owned })))
 }
 
+/// Fails if the store of this node lacks what others have for good.
+fn check_is_whole(status: &ClusterStatus) -> Result<(), ApiError> {
+    if let Some(failure) = &status.failure {
+        return Err(ApiError::unavailable(format!("node {} fails: {failure}; ask another node", status.node)));
+    }
+    let stuck = status.logs.iter().find(|(_, log)| log.phase == Phase::Stuck);
+    let Some((name, log)) = stuck else { return Ok(()) };
+    let problem = log.problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
+    Err(ApiError::unavailable(format!("node {} has stopped to read {name}{problem}; ask another node", status.node)))
+}
+
+/// How a copy is asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CopyParams {
+    /// Whether it must have everything that was acknowledged before the request. A node that joins reads the logs
+    /// on from there anyway.
+    #[serde(default)]
+    current: bool,
+}
+
+/// Waits until this node has read everything that was acknowledged before now.
+async fn catch_up(replication: &Replication) -> Result<(), ApiError> {
+    let late = |_| ApiError::unavailable("this node does not know yet whether it has read all of the logs");
+    timeout(CATCH_UP_MAX, read_all(replication)).await.map_err(late)
+}
+
+async fn read_all(replication: &Replication) {
+    let asked = Instant::now();
+    let mut looks = tokio::time::interval(CATCH_UP_LOOK);
+    loop {
+        looks.tick().await;
+        let owned: Vec<LogId> = replication.view().borrow().owned.iter().copied().collect();
+        let confirmed = join_all(owned.iter().map(|log| replication.confirm(*log))).await;
+        let still_owns = confirmed.iter().all(Result::is_ok);
+        let is_read = |log: &LogStatus| {
+            let age = log.staleness_seconds.and_then(|age| Duration::try_from_secs_f64(age).ok());
+            (still_owns && log.phase == Phase::Owning) || age.is_some_and(|age| age <= asked.elapsed())
+        };
+        if replication.status().logs.values().all(is_read) {
+            return;
+        }
+    }
+}
+
 /// A copy of the store, as a tar archive.
-async fn get_copy(State(node): State<Node>) -> Result<Response, ApiError> {
-    replication_of(&node)?;
+async fn get_copy(
+    State(node): State<Node>,
+    Params(CopyParams { current }): Params<CopyParams>,
+) -> Result<Response, ApiError> {
+    let replication = replication_of(&node)?;
+    check_is_whole(&replication.status())?;
+    if current {
+        catch_up(replication).await?;
+    }
     let permit = node.copy_permits.clone().try_acquire_owned();
-    let permit = permit.map_err(|_| ApiError::unavailable("the store is being copied for another node"))?;
+    let permit =
+        permit.map_err(|_| ApiError::unavailable("the store is being copied; a node makes one copy at a time"))?;
     let storage = node.storage.clone();
-    let made = tokio::task::spawn_blocking(move || StoreCopy::make(&storage)).await;
+    // Not ended by a client that goes away, and so with the permit.
+    let made = tokio::task::spawn_blocking(move || StoreCopy::make(&storage, permit)).await;
     let copy = made.map_err(ApiError::internal)??;
-    let body = written_body(move |into| {
-        let _permit = permit;
-        copy.write(into)
-    });
-    Ok(([(header::CONTENT_TYPE, "application/x-tar")], body).into_response())
+    let bytes = copy.archive_bytes().map_err(ApiError::internal)?;
+    let body = written_body(PACE, move |into| copy.write(into));
+    let headers = [(header::CONTENT_TYPE, "application/x-tar".to_owned()), (header::CONTENT_LENGTH, bytes.to_string())];
+    Ok((headers, body).into_response())
 }
 
 /// A decision that was made here.
@@ -93,7 +155,7 @@ async fn get_version_file(
     let manager = node.manager.clone();
     let opened = move || manager.versions().open_file((ModelId(model), VersionId(version)), &file);
     let (mut opened, bytes) = tokio::task::spawn_blocking(opened).await.map_err(ApiError::internal)??;
-    let body: Body = written_body(move |into| io::copy(&mut opened, into).map(drop));
+    let body: Body = written_body(PACE, move |into| io::copy(&mut opened, into).map(drop));
     let headers =
         [(header::CONTENT_TYPE, "application/octet-stream".to_owned()), (header::CONTENT_LENGTH, bytes.to_string())];
     Ok((headers, body).into_response())

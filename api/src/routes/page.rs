@@ -42,6 +42,7 @@ files![
     ("card.js", JAVASCRIPT),
     ("catalog.js", JAVASCRIPT),
     ("chart.js", JAVASCRIPT),
+    ("cluster.js", JAVASCRIPT),
     ("command.js", JAVASCRIPT),
     ("confirm.js", JAVASCRIPT),
     ("dom.js", JAVASCRIPT),

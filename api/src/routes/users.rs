@@ -1,5 +1,7 @@
 //! Users: state, history and erasure.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use celeris_manager::{ErasedSpan, JobId, Metric, ReadingTraining};
@@ -140,6 +142,12 @@ pub struct Receipt {
     /// When the sealed Parquet segments contain no more data of the user, in Unix milliseconds;
     /// null if sealing is disabled.
     segments_rewritten_by: Option<i64>,
+    /// When the logs of the cluster in NATS contain no more data of the user, in Unix milliseconds; absent on
+    /// a node on its own. An estimate: logs are trimmed of what all live nodes have synced, so a live node that
+    /// lags behind delays it. A node that is down erases the user from its own files when it is back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    log_trimmed_by: Option<i64>,
     /// What the erasure cannot remove: copies outside of the data directory.
     copies: &'static str,
 }
@@ -275,8 +283,8 @@ async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Recei
     // In this order, because a training that finishes meanwhile is listed among the versions.
     let trainings = node.manager.training().readings().of_erased(&stream, erased, erasure.timestamp);
     let versions = node.manager.registry().versions_trained_on(&stream, erased)?;
-    let within = node.sealer.as_ref().map(|sealer| sealer.amended_within());
-    let within = within.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+    let after =
+        |time: Duration| erasure.timestamp.0.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
     Ok(Json(Receipt {
         user,
         user_epoch: user_epoch.0,
@@ -285,7 +293,8 @@ async fn erased(node: Node, model: ModelName, user: UserId) -> Result<Json<Recei
         erased: erasure.timestamp.0,
         versions: versions.into_iter().map(KnowingVersion::from).collect(),
         trainings: trainings.into_iter().map(Training::from).collect(),
-        segments_rewritten_by: within.map(|time| erasure.timestamp.0.saturating_add(time)),
+        segments_rewritten_by: node.sealer.as_ref().map(|sealer| after(sealer.amended_within())),
+        log_trimmed_by: node.replication.as_ref().map(|replication| after(replication.trimmed_within())),
         copies: COPIES,
     }))
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use celeris_formats::version_dir::checked_file;
 use celeris_formats::{FileEntry, MANIFEST_FILE, read_manifest, sha256_of};
 use celeris_model::{ModelId, VersionId};
-use celeris_storage::DiskSpace;
+use celeris_storage::{DiskSpace, Storage};
 
 use super::importing::{DISK_RESERVE, FILES_MAX, MANIFEST_BYTES_MAX};
 use super::version_directory::write_untrained;
@@ -47,22 +47,7 @@ impl VersionStore {
         source: &dyn VersionSource,
         is_stopping: impl Fn() -> bool,
     ) -> Result<(), ManagerError> {
-        let folder = versions_dir(&self.storage, record.identity());
-        fs::create_dir_all(&folder).map_err(ManagerError::io(&folder))?;
-        // A name that no version has: the next start removes what a crash leaves under it.
-        let draft = folder.join(format!("fetch-{}", version.version));
-        remove_dir(&draft)?;
-        let fetching = Fetching { store: self, record, version, draft: &draft, is_stopping: &is_stopping };
-        let fetched = fetching.run(source).and_then(|()| {
-            let dir = self.registry.version_dir(record, version.version);
-            remove_dir(&dir)?;
-            fs::rename(&draft, &dir).map_err(ManagerError::io(&dir))?;
-            sync_dir(&folder)
-        });
-        if fetched.is_err() {
-            remove_dir(&draft)?;
-        }
-        fetched
+        fetch(&self.storage, (record, version), source, &is_stopping)
     }
 
     /// Removes the directory of a version if one of its files is damaged, so that it is fetched
@@ -127,9 +112,34 @@ impl VersionStore {
     }
 }
 
+/// As [`VersionStore::fetch`].
+pub(super) fn fetch(
+    storage: &Storage,
+    (record, version): (&ModelRecord, &VersionRecord),
+    source: &dyn VersionSource,
+    is_stopping: &dyn Fn() -> bool,
+) -> Result<(), ManagerError> {
+    let folder = versions_dir(storage, record.identity());
+    fs::create_dir_all(&folder).map_err(ManagerError::io(&folder))?;
+    // A name that no version has: the next start removes what a crash leaves under it.
+    let draft = folder.join(format!("fetch-{}", version.version));
+    remove_dir(&draft)?;
+    let fetching = Fetching { storage, record, version, draft: &draft, is_stopping };
+    let fetched = fetching.run(source).and_then(|()| {
+        let dir = folder.join(version.version.to_string());
+        remove_dir(&dir)?;
+        fs::rename(&draft, &dir).map_err(ManagerError::io(&dir))?;
+        sync_dir(&folder)
+    });
+    if fetched.is_err() {
+        remove_dir(&draft)?;
+    }
+    fetched
+}
+
 /// The version that is being fetched, and the folder for it.
 struct Fetching<'a> {
-    store: &'a VersionStore,
+    storage: &'a Storage,
     record: &'a ModelRecord,
     version: &'a VersionRecord,
     draft: &'a Path,
@@ -189,7 +199,7 @@ impl Fetching<'_> {
 
     /// Bytes that a file may take, without those that are reserved for the log.
     fn room(&self) -> Result<u64, ManagerError> {
-        let dir = self.store.storage.dir();
+        let dir = self.storage.dir();
         let DiskSpace { free, .. } = DiskSpace::of(dir).map_err(ManagerError::io(dir))?;
         Ok(free.saturating_sub(DISK_RESERVE))
     }

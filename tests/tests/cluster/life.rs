@@ -14,7 +14,7 @@ fn create_model(cluster: &Cluster) {
     }
 }
 
-fn await_model(node: &Client) {
+pub fn await_model(node: &Client) {
     let path = format!("/v1/models/{MODEL}/predict");
     let body = json!({"user": "nobody", "items": ["item-1"]});
     eventually("the node serves the model", || (node.post(&path, &body).status == 200).then_some(()));
@@ -113,6 +113,18 @@ fn a_cluster_goes_on_from_a_copy_after_the_loss_of_all_logs() {
     assert!(cluster.data_dir(1).join("db-of-incarnation-1").is_dir(), "the other copy is set aside");
     observe(&cluster.client(1), 30..40);
     assert_users(&cluster, 0..40);
+}
+
+#[test]
+fn the_receipt_of_an_erasure_says_when_the_logs_are_trimmed_of_the_user() {
+    let Some(cluster) = Cluster::configured(2, 1, "trim_delay = \"90s\"") else { return };
+    create_model(&cluster);
+    observe(&cluster.client(0), 0..8);
+    for user in 0..8 {
+        let receipt = cluster.model(user % 2, MODEL).delete(&format!("users/user-{user}")).expect(200);
+        let (erased, trimmed) = (receipt["erased"].as_i64().unwrap(), receipt["log_trimmed_by"].as_i64().unwrap());
+        assert!((90_000..150_000).contains(&(trimmed - erased)), "{receipt}");
+    }
 }
 
 #[test]

@@ -175,6 +175,7 @@ fn an_erased_user_is_unknown_and_the_receipt_lists_versions_trained_on_the_user(
     let trained = affected[0]["version"].as_u64().unwrap();
     assert_eq!(affected[0]["active"], true, "{receipt}");
     assert!(receipt["segments_rewritten_by"].as_i64() > receipt["erased"].as_i64(), "{receipt}");
+    assert!(receipt.get("log_trimmed_by").is_none(), "a node on its own has no other log: {receipt}");
     assert_eq!(receipt["trainings"], json!([]), "{receipt}");
     assert!(receipt["copies"].as_str().unwrap().contains("backups"), "{receipt}");
 

@@ -61,7 +61,8 @@ async fn has_large_targets(page: &Client, state: &str) -> Result<()> {
     Ok(())
 }
 
-async fn is_fine(page: &Client, state: &str) -> Result<()> {
+/// Checks both.
+pub async fn is_fine(page: &Client, state: &str) -> Result<()> {
     has_no_findings(page, state).await?;
     has_large_targets(page, state).await
 }

@@ -3,6 +3,7 @@
 mod accessibility;
 mod browser;
 mod catalog;
+mod cluster;
 mod first_steps;
 mod losses;
 mod operate;

@@ -1,0 +1,203 @@
+//! Backups of running nodes, and clusters that go on from them.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use celeris_tests::{Cluster, NodeProcess, binary, data_dir, eventually};
+use serde_json::{Value, json};
+
+use crate::life::await_model;
+use crate::load::MODEL;
+
+const USERS: u32 = 30;
+
+fn run(arguments: &[&str]) -> binary::Finished {
+    binary::run(arguments)
+}
+
+fn backup(url: &str, out: &Path) -> binary::Finished {
+    run(&["cluster", "backup", "--url", url, "--out", &out.display().to_string()])
+}
+
+/// A model whose trained version serves on every node, and what its users were like then.
+fn trained(cluster: &Cluster) -> Vec<Value> {
+    let model = cluster.model(0, MODEL);
+    cluster.client(0).post("/v1/models", &json!({"name": MODEL, "dim": 4, "gate": {"force": true}})).expect(201);
+    (0..cluster.len()).for_each(|node| await_model(&cluster.client(node)));
+    let observation = |user: u32, item: u32| {
+        let label = if (user + item) % 2 == 0 { 5 } else { 1 };
+        let (user, item) = (format!("user-{user}"), format!("item-{item}"));
+        format!("{}\n", json!({"observation_id": format!("{user}-{item}"), "user": user, "item": item, "label": label}))
+    };
+    let lines: String = (0..USERS).flat_map(|user| (0..20).map(move |item| observation(user, item))).collect();
+    assert!(model.observe_lines(&lines).unwrap().all(|line| line.is_ok()));
+    let _job = model.post("retrain", &json!({})).expect(202);
+    for node in 0..cluster.len() {
+        let serves = || (cluster.model(node, MODEL).get("").expect(200)["active_version"] == 2).then_some(());
+        eventually("the trained version serves", serves);
+    }
+    (0..USERS).map(|user| model.user(&format!("user-{user}"), 10)).collect()
+}
+
+/// Waits until every node answers with the trained version, and compares the users with those of before.
+fn assert_as_before(cluster: &Cluster, before: &[Value]) {
+    for node in 0..cluster.len() {
+        let serves = || (cluster.model(node, MODEL).get("").json()["active_version"] == 2).then_some(());
+        eventually("the trained version serves", serves);
+        await_model(&cluster.client(node));
+        for (user, before) in before.iter().enumerate() {
+            let now = cluster.model(node, MODEL).user(&format!("user-{user}"), 10);
+            for field in ["version", "user_epoch", "state_hash", "history"] {
+                assert_eq!(now[field], before[field], "{field} of user-{user} by node {node}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cluster_goes_on_from_the_backup_of_a_running_node_after_the_loss_of_everything() {
+    let Some(mut cluster) = Cluster::start(3, 1) else { return };
+    let before = trained(&cluster);
+    let saved = tempfile::tempdir().unwrap();
+    let out = saved.path().join("backup");
+    let (writing, client) = (AtomicBool::new(true), cluster.client(2));
+    let (url, path) = (cluster.client(1).url().to_owned(), format!("/v1/models/{MODEL}/observe"));
+    let observe = |user: u32| {
+        let (user, id) = (format!("later-{user}"), format!("later-{user}"));
+        client.post(&path, &json!({"user": user, "item": "item-1", "label": 4, "observation_id": id})).expect(200);
+    };
+    (0..10).for_each(observe);
+    let (done, written) = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut next = 10;
+            while writing.load(Ordering::Relaxed) {
+                observe(next);
+                next += 1;
+            }
+            next
+        });
+        let done = backup(&url, &out);
+        writing.store(false, Ordering::Relaxed);
+        (done, writer.join().unwrap())
+    });
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stdout.contains("incarnation 1") && done.stdout.contains("2 versions"), "{}", done.stdout);
+    assert!(done.stdout.trim_end().ends_with("verified"), "{}", done.stdout);
+    let mut parts: Vec<_> = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    parts.sort();
+    assert_eq!(parts, ["FORMAT", "db", "versions"]);
+    assert_eq!(backup(&url, &out).code, Some(2), "a folder that is not empty is left alone");
+
+    for node in 0..3 {
+        cluster.kill(node);
+        fs::remove_dir_all(cluster.data_dir(node)).unwrap();
+    }
+    cluster.nats.kill(0);
+    fs::remove_dir_all(cluster.nats.store(0)).unwrap();
+    cluster.nats.start_server(0);
+    cluster.nats.await_ready();
+
+    // The backup itself stays as it is.
+    data_dir::copy(&out, &cluster.data_dir(0));
+    let (data, config) = (cluster.data_dir(0).display().to_string(), cluster.config(0).display().to_string());
+    let recovered = run(&["cluster", "recover", "--data-dir", &data, "--config", &config, "--yes"]);
+    assert_eq!(recovered.code, Some(0), "{}", recovered.stderr);
+    (0..3).for_each(|node| cluster.start_node(node));
+    cluster.await_owners();
+    assert_as_before(&cluster, &before);
+    let epoch = |user: u32| cluster.model(1, MODEL).user(&format!("later-{user}"), 1)["user_epoch"].clone();
+    assert!((0..10).all(|user| epoch(user) == 1), "what was acknowledged before the backup is in it");
+    let restored = (0..written).take_while(|user| epoch(*user) == 1).count();
+    assert!((restored as u32..written).all(|user| epoch(user) == 0), "the rest is not, without gaps");
+    // As a client would, send everything again: what is there counts once.
+    let client = cluster.client(2);
+    for user in 0..written {
+        let body = json!({"user": format!("later-{user}"), "item": "item-1", "label": 4, "observation_id": format!("later-{user}")});
+        client.post(&path, &body).expect(200);
+        assert_eq!(epoch(user), 1);
+    }
+}
+
+#[test]
+fn backups_at_the_same_time_do_not_disturb_each_other() {
+    let Some(cluster) = Cluster::start(1, 1) else { return };
+    trained(&cluster);
+    let (saved, url) = (tempfile::tempdir().unwrap(), cluster.client(0).url().to_owned());
+    let folders: Vec<_> = (0..4).map(|number| saved.path().join(number.to_string())).collect();
+    thread::scope(|scope| {
+        for out in &folders {
+            let url = &url;
+            scope.spawn(move || {
+                let done = backup(url, out);
+                assert_eq!(done.code, Some(0), "{}", done.stderr);
+                assert!(done.stdout.contains(&format!("with {} events", USERS * 20)), "{}", done.stdout);
+            });
+        }
+    });
+    eventually("the copies are removed", || (!cluster.data_dir(0).join("copy-outgoing").exists()).then_some(()));
+}
+
+/// Forwards each connection to `to`, and cuts it off after this many bytes of the answer.
+fn cutting_proxy(to: String, bytes: u64) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut node) = (client.unwrap(), TcpStream::connect(&to).unwrap());
+            let (mut from_client, mut to_node) = (client.try_clone().unwrap(), node.try_clone().unwrap());
+            // They end with their connections.
+            thread::spawn(move || drop(io::copy(&mut from_client, &mut to_node)));
+            thread::spawn(move || {
+                let _ = io::copy(&mut (&mut node).take(bytes), &mut client);
+                let _ = (client.shutdown(Shutdown::Both), node.shutdown(Shutdown::Both));
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn an_interrupted_backup_is_not_taken_for_one() {
+    let Some(cluster) = Cluster::start(1, 1) else { return };
+    trained(&cluster);
+    let saved = tempfile::tempdir().unwrap();
+    let config = cluster.config(0).display().to_string();
+    let recover = |out: &Path| {
+        let refused = run(&["cluster", "recover", "--data-dir", &out.display().to_string(), "--config", &config]);
+        assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
+    };
+    // The answer about the cluster passes whole, and the copy does not.
+    let out = saved.path().join("cut");
+    let cut = backup(&cutting_proxy(cluster.client(0).address().to_owned(), 20_000), &out);
+    assert_eq!(cut.code, Some(1), "{}{}", cut.stdout, cut.stderr);
+    assert!(cut.stderr.contains("there is no backup"), "{}", cut.stderr);
+    recover(&out);
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "what was received is removed");
+
+    // As a command leaves it that is killed before, and while, the parts are moved into place.
+    let killed = saved.path().join("killed");
+    assert_eq!(backup(cluster.client(0).url(), &killed).code, Some(0));
+    let incomplete = killed.join("incomplete");
+    fs::create_dir(&incomplete).unwrap();
+    for part in ["FORMAT", "db", "versions"] {
+        fs::rename(killed.join(part), incomplete.join(part)).unwrap();
+        recover(&killed);
+        let again = backup(cluster.client(0).url(), &killed);
+        assert!(again.code == Some(2) && again.stderr.contains("interrupted"), "{}", again.stderr);
+    }
+}
+
+#[test]
+fn only_nodes_of_clusters_are_backed_up() {
+    let (dir, saved) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let alone = NodeProcess::serve(dir.path());
+    let out = saved.path().join("backup");
+    let refused = backup(alone.client().url(), &out);
+    assert!(refused.code == Some(2) && refused.stderr.contains("in no cluster"), "{}", refused.stderr);
+    assert!(!out.exists());
+    assert_eq!(alone.client().get("/v1/cluster/copy").status, 404);
+}
