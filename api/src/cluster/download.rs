@@ -52,7 +52,8 @@ impl Downloader {
         let request = Request::get(url_at(url, path)).body(Body::empty()).map_err(io::Error::other)?;
         let (parts, received) = mpsc::channel(PARTS_MAX);
         let client = self.client.clone();
-        let response = self.runtime.block_on(timeout(IDLE_MAX, client.request(request)));
+        // The timer belongs to the runtime, which this thread need not be in.
+        let response = self.runtime.block_on(async { timeout(IDLE_MAX, client.request(request)).await });
         let response = response.map_err(|_| late())?.map_err(io::Error::other)?;
         let (head, mut body) = response.into_parts();
         self.runtime.spawn(async move {
@@ -102,5 +103,30 @@ impl Read for Reply {
         let taken = self.part.split_to(buffer.len().min(self.part.len()));
         buffer[..taken.len()].copy_from_slice(&taken);
         Ok(taken.len())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use axum::Router;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_thread_outside_of_the_runtime_reads_files() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().fallback(|| async { "contents" });
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let downloader = Downloader::start();
+        let reading = std::thread::spawn(move || {
+            let mut text = String::new();
+            downloader.get(&url, "/file")?.read_to_string(&mut text)?;
+            io::Result::Ok(text)
+        });
+        let read = tokio::task::spawn_blocking(move || reading.join().unwrap()).await.unwrap();
+        assert_eq!(read.unwrap(), "contents");
     }
 }
