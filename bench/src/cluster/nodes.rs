@@ -152,12 +152,6 @@ impl Nodes {
         serde_json::from_str::<Value>(&text).ok().map(|reply| reply["map"].clone())
     }
 
-    /// The number of the coordinator.
-    pub fn coordinator(&self) -> Option<usize> {
-        let map = self.map_of(self.running().next()?)?;
-        number(map["coordinator"].as_str()?)
-    }
-
     /// Waits until all running nodes agree on the owners, which own their shards, and the shards are
     /// divided evenly; returns the owner of each shard.
     ///
