@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use celeris_model::{ItemId, Partition, Shards, UserId};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::nats::{Nats, SERVERS, poll};
-use crate::process::{Server, celeris_binary, prepare};
+use crate::process::{MODEL, Server, celeris_binary, prepare};
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 
@@ -70,8 +70,21 @@ impl Nodes {
         for node in 0..NODES {
             nodes.start_node(node)?;
         }
-        nodes.await_owners()?;
+        nodes.await_version()?;
         Ok((nodes, Server::node_with(&alone, configuration)?))
+    }
+
+    /// Waits until the owners of all shards have the active version, which they get from the first node.
+    fn await_version(&self) -> Result<(), Failure> {
+        let (owners, users) = (self.await_owners()?, users_by_shard(64 * usize::from(SHARDS))?);
+        for (owner, users) in owners.into_iter().zip(users) {
+            let url = format!("http://{}/v1/models/{MODEL}/predict", self.address(owner));
+            let user = users.first().ok_or_else(|| Failure::other("a shard has no users"))?;
+            let body = json!({ "user": user, "item": self.items[0] }).to_string();
+            let ask = || ureq::post(&url).content_type("application/json").send(&body).ok().map(drop);
+            poll("the version on all nodes", READY_TIMEOUT, ask)?;
+        }
+        Ok(())
     }
 
     /// The items of the active version.
