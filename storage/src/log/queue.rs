@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use celeris_model::{ObservationId, Partition, Sequence, StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
@@ -138,6 +138,8 @@ pub(super) struct Group {
     pub(super) work: Vec<Work>,
     /// Bytes accounted by the queue.
     pub(super) bytes: usize,
+    /// Number of tasks whose caller waits.
+    awaited: usize,
     /// The position that is durable once the group is written.
     pub(super) position: CommitPosition,
 }
@@ -258,8 +260,14 @@ impl Queue {
 
     /// Waits for tasks and fills `group` up to the limits of one write; `false` once the queue is
     /// closed and empty.
-    pub(super) fn take(&self, group: &mut Group) -> bool {
+    ///
+    /// Callers who wait for the group before this one, which is still in `group`, tend to append again as
+    /// soon as they are answered. The first of them waits for as many for at most `patience`, so that
+    /// they share a write again.
+    pub(super) fn take(&self, group: &mut Group, patience: Duration) -> bool {
+        let returning = group.awaited;
         group.work.clear();
+        group.awaited = 0;
         group.bytes = 0;
         let mut state = self.state.lock();
         while state.waiting.is_empty() {
@@ -274,6 +282,14 @@ impl Queue {
                 break;
             }
         }
+        if state.awaited > 0 && patience > Duration::ZERO {
+            let deadline = Instant::now() + patience;
+            while state.awaited < returning && !state.closed {
+                if self.arrived.wait_until(&mut state, deadline).timed_out() {
+                    break;
+                }
+            }
+        }
         while group.work.len() < self.limits.commit_records_max.max(1) {
             let Some(next) = state.waiting.pop_front() else { break };
             if !group.work.is_empty() && group.bytes + next.bytes > self.limits.commit_bytes_max {
@@ -281,10 +297,11 @@ impl Queue {
                 break;
             }
             group.bytes += next.bytes;
-            state.awaited -= usize::from(next.ack == AckMode::Wait);
+            group.awaited += usize::from(next.ack == AckMode::Wait);
             group.work.push(next.work);
         }
         state.bytes -= group.bytes;
+        state.awaited -= group.awaited;
         group.position = CommitPosition(state.last.0 - state.waiting.len() as u64);
         true
     }
