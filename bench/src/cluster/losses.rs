@@ -16,14 +16,14 @@ pub struct Losses<'a> {
     settings: &'a Settings,
     nats: &'a mut Nats,
     nodes: &'a mut Nodes,
-    /// A user of each shard.
-    users: Vec<UserId>,
+    /// Two users of each shard.
+    users: Vec<[UserId; 2]>,
     /// The losses so far: watches have different names.
     lost: usize,
 }
 
 impl<'a> Losses<'a> {
-    pub fn new(settings: &'a Settings, (nats, nodes): (&'a mut Nats, &'a mut Nodes), users: Vec<UserId>) -> Self {
+    pub fn new(settings: &'a Settings, (nats, nodes): (&'a mut Nats, &'a mut Nodes), users: Vec<[UserId; 2]>) -> Self {
         Self { settings, nats, nodes, users, lost: 0 }
     }
 

@@ -102,7 +102,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
         lag::run(&scene, &client, rate / 2.0, &mut report)?;
     }
     alone.stop()?;
-    let users = all.into_iter().map(|users| users[0].clone()).collect();
+    let users = all.into_iter().map(|users| [users[0].clone(), users[1].clone()]).collect();
     Losses::new(settings, (&mut nats, &mut nodes), users).run(&mut report)?;
     Ok(report)
 }

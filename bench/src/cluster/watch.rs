@@ -76,24 +76,23 @@ impl Seen {
 }
 
 impl Watch {
-    /// Starts a writing and a reading client for each shard, at the nodes of `via`. `users` are one of
+    /// Starts a writing and a reading client for each shard, at the nodes of `via`. `users` are two of
     /// each shard, and `name` makes the ids of their observations differ from those of other watches.
-    pub fn start(via: &[SocketAddr], users: &[UserId], item: &ItemId, name: &str) -> Self {
+    pub fn start(via: &[SocketAddr], users: &[[UserId; 2]], item: &ItemId, name: &str) -> Self {
         let shared = Arc::new(Shared { writes: users.iter().map(|_| Mutex::default()).collect(), ..Shared::default() });
         let (of_thread, via, users) = (Arc::clone(&shared), via.to_vec(), users.to_vec());
         let (item, name) = (item.clone(), name.to_owned());
         let thread = thread::spawn(move || {
             load::client()?.block_on(async {
-                let of_user = |(shard, user): (usize, &UserId)| {
-                    let line = Line { via: via.clone(), next: shard, sender: None };
-                    let reader = Line { via: via.clone(), next: shard + 1, sender: None };
-                    let target = Target { shard, user: user.clone(), item: item.clone(), name: name.clone() };
-                    futures_util::future::join(
-                        write(&of_thread, target.clone(), line),
-                        read(&of_thread, target, reader),
-                    )
+                let line = |next| Line { via: via.clone(), next, sender: None };
+                let of_users = |(shard, users): (usize, &[UserId; 2])| {
+                    // A read of a user whose write is on its way waits for it.
+                    let [written, asked] =
+                        users.clone().map(|user| Target { shard, user, item: item.clone(), name: name.clone() });
+                    let reading = read(&of_thread, asked, line(shard + 1));
+                    futures_util::future::join(write(&of_thread, written, line(shard)), reading)
                 };
-                futures_util::future::join_all(users.iter().enumerate().map(of_user)).await;
+                futures_util::future::join_all(users.iter().enumerate().map(of_users)).await;
                 Ok(())
             })
         });
