@@ -261,15 +261,16 @@ impl Queue {
     /// Waits for tasks and fills `group` up to the limits of one write; `false` once the queue is
     /// closed and empty.
     ///
-    /// Callers who wait for the group before this one, which is still in `group`, tend to append again as
-    /// soon as they are answered. The first of them waits for as many for at most `patience`, so that
-    /// they share a write again.
+    /// Callers of the group before this one, which is still in `group`, tend to append again as soon as
+    /// they are answered. Those who wait already wait for them too, for at most `patience` from now: otherwise
+    /// both would take turns, with a write for each.
     pub(super) fn take(&self, group: &mut Group, patience: Duration) -> bool {
         let returning = group.awaited;
         group.work.clear();
         group.awaited = 0;
         group.bytes = 0;
         let mut state = self.state.lock();
+        let (expected, deadline) = (state.awaited + returning, Instant::now() + patience);
         while state.waiting.is_empty() {
             if state.closed {
                 return false;
@@ -282,12 +283,9 @@ impl Queue {
                 break;
             }
         }
-        if state.awaited > 0 && patience > Duration::ZERO {
-            let deadline = Instant::now() + patience;
-            while state.awaited < returning && !state.closed {
-                if self.arrived.wait_until(&mut state, deadline).timed_out() {
-                    break;
-                }
+        while patience > Duration::ZERO && (1..expected).contains(&state.awaited) && !state.closed {
+            if self.arrived.wait_until(&mut state, deadline).timed_out() {
+                break;
             }
         }
         while group.work.len() < self.limits.commit_records_max.max(1) {
@@ -310,5 +308,43 @@ impl Queue {
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.arrived.notify_one();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_who_return_share_a_group_with_those_who_wait() {
+        let queue = Queue::new(&StorageOptions::default(), Watermarks::default(), Arc::new(Progress::default()));
+        let push = || drop(queue.push_freeze((vec![1], vec![2])).unwrap());
+        let mut group = Group::default();
+        push();
+        push();
+        assert!(queue.take(&mut group, Duration::ZERO));
+        assert_eq!(group.work.len(), 2);
+        push();
+        let group = std::thread::scope(|scope| {
+            let taken = scope.spawn(|| {
+                // Far longer than the others take, so that only a fault reaches it.
+                queue.take(&mut group, Duration::from_secs(60));
+                group
+            });
+            push();
+            push();
+            taken.join().unwrap()
+        });
+        assert_eq!(group.work.len(), 3);
+    }
+
+    #[test]
+    fn nobody_waits_for_callers_who_do_not_return() {
+        let queue = Queue::new(&StorageOptions::default(), Watermarks::default(), Arc::new(Progress::default()));
+        let mut group = Group { awaited: 5, ..Group::default() };
+        drop(queue.push_freeze((vec![1], vec![2])).unwrap());
+        assert!(queue.take(&mut group, Duration::from_millis(1)));
+        assert_eq!(group.work.len(), 1);
     }
 }

@@ -110,7 +110,7 @@ impl Log {
 }
 
 /// The longest time for which a group waits for further records.
-const PATIENCE_MAX: Duration = Duration::from_millis(2);
+const PATIENCE_MAX: Duration = Duration::from_millis(5);
 
 /// The replicated log is the log: a group is durable once it is there.
 struct Replicated {
@@ -133,7 +133,7 @@ impl Commit for Replicated {
 
     /// An append costs servers and followers about as much with one record as with many.
     fn patience(&self, last: Duration) -> Duration {
-        (last / 4).min(PATIENCE_MAX)
+        (last / 2).min(PATIENCE_MAX)
     }
 }
 
