@@ -332,11 +332,13 @@ mod tests {
                 queue.take(&mut group, Duration::from_secs(60));
                 group
             });
-            push();
-            push();
+            while !taken.is_finished() {
+                push();
+                std::thread::yield_now();
+            }
             taken.join().unwrap()
         });
-        assert_eq!(group.work.len(), 3);
+        assert!(group.work.len() >= 3, "one waited, and two return");
     }
 
     #[test]
