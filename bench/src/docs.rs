@@ -62,7 +62,7 @@ const fn ratio(bench: &'static str, case: &'static str, bound: Bound, what: &'st
 use Bound::{AtLeast, AtMost, Between};
 
 /// All targets.
-const TARGETS: [Target; 81] = [
+const TARGETS: [Target; 95] = [
     ratio("update", "resolve/d=50", AtMost(0.01), "of re-solving 50 observations by Cholesky"),
     ratio("update", "pass/d=50", AtMost(3.5), "of a read-and-write pass over the matrix"),
     ratio("update", "pass/d=128", AtMost(2.8), "of a read-and-write pass over the matrix"),
@@ -154,6 +154,20 @@ const TARGETS: [Target; 81] = [
     ratio("recommend", "filter/keeps=10/n=1000000/d=50/norms=equal", AtMost(1.0), "of the exact search of everything"),
     ratio("recommend", "exclude=10000/n=1000000/d=50", AtMost(1.2), "of the same search without"),
     ratio("recommend", "exclude=10000/n=1000000/d=50/norms=equal", AtMost(1.2), "of the same search without"),
+    ratio("cluster", "observe/c=1/p50", AtMost(1.5), "of a raw replicated append of 200 bytes"),
+    ratio("cluster", "observe/c=64", AtLeast(0.5), "of a raw group commit by as many clients to as many streams"),
+    ratio("cluster", "observe/c=256", AtLeast(0.5), "of a raw group commit by as many clients to as many streams"),
+    ratio("cluster", "lines", AtLeast(0.4), "of raw appends of 64 KiB to as many streams"),
+    ratio("cluster", "predict/owner", AtLeast(0.9), "of the rate of a node on its own"),
+    ratio("cluster", "predict/forwarded", AtLeast(0.4), "of the rate of a node on its own"),
+    ours("cluster", "lag/p99", AtMost(100.0), "ms until another node has an observation, at half load"),
+    ours("cluster", "release/writes", AtMost(250.0), "ms without a write to some shard, while a node stops"),
+    ours("cluster", "release/failed_reads", AtMost(0.0), "reads that failed meanwhile"),
+    ours("cluster", "killed_owner/writes", AtMost(6.0), "s without a write to some shard, after SIGKILL of a node"),
+    ours("cluster", "killed_server/writes", AtMost(10.0), "s without a write, after SIGKILL of a NATS server"),
+    ours("cluster", "killed_server/failed_reads", AtMost(0.0), "reads that failed meanwhile"),
+    ours("cluster", "stopped_server/writes", AtMost(0.3), "s without a write, while a NATS server stops"),
+    ratio("cluster", "users_in_memory", AtLeast(2.9), "of the users that one node holds"),
 ];
 
 const ABOUT: &str = "\
@@ -262,6 +276,20 @@ const HOW: &str = "\
   recommendation of a node with a million items of spread lengths, over one connection, for users of 50 observations; of
   users with 5,000 with what they have seen left out, and with it. See
   [retrieval.md](ideas/retrieval.md).
+- **cluster**: three nodes of six shards over three [NATS](https://nats.io) servers that sync every write
+  (`sync_interval: always`, three copies of each stream), all processes on this machine, which share its processors and its
+  disk. `observe` is a number of clients, each of which waits for its answer before it sends the next observation, in turns
+  of half a second with a raw group commit: as many clients, a record of 200 bytes each, six streams (one for `c=1`), each
+  with one writer that appends one message at a time on the condition that the stream ends where it believes, all records
+  that wait in one message. Clients send to the owner of the user; `any` are clients that send to another node. `lines` is one
+  stream of observations with given ids to one node: bytes of text a second, against messages of 64 KiB to six streams;
+  `lines/alone` compares its rate with that of a node on its own. `predict` is as in `serve`, against a node on its own.
+  `lag` is the time from an observation's acknowledgement until another node's copy has it (`?staleness=`), while 32
+  clients send half of the rate of `observe/c=64`. The other cases write to and read from every shard once in 10 ms, by
+  nodes that stay: `writes` is the longest time between two acknowledged writes of a shard, and each node or server is
+  lost in turn, the worst is reported. `release` is SIGTERM to a node, `killed_owner` SIGKILL, `stopped_server` and
+  `killed_server` the same of a NATS server. `users_in_memory` counts the users of 16,000 whose states are found in memory,
+  with a budget of 24 MiB for each node.
 ";
 
 /// Stores a report as JSON below `folder`, and regenerates `benchmarks.md` there from all stored

@@ -9,6 +9,7 @@ mod bandits;
 pub mod bare;
 mod bytes;
 mod caches;
+mod cluster;
 mod cold;
 mod docs;
 mod load;
@@ -88,11 +89,14 @@ pub enum Bench {
     /// Top-k search in a million items, against faiss. Takes about ten minutes if the peers are
     /// installed.
     Recommend,
+    /// A cluster of three nodes against raw appends to its NATS servers and against one node. Takes
+    /// about six minutes, if there is a `nats-server`.
+    Cluster,
 }
 
 impl Bench {
     /// All benches, in the order of the documentation.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Update,
         Self::Topk,
         Self::Observe,
@@ -105,6 +109,7 @@ impl Bench {
         Self::Selection,
         Self::Ope,
         Self::Recommend,
+        Self::Cluster,
     ];
 
     /// The name on the command line and in reports.
@@ -123,6 +128,7 @@ impl Bench {
             Self::Selection => "selection",
             Self::Ope => "ope",
             Self::Recommend => "recommend",
+            Self::Cluster => "cluster",
         }
     }
 
@@ -145,6 +151,7 @@ impl Bench {
             Self::Selection => selection::run(settings),
             Self::Ope => ope::run(settings),
             Self::Recommend => recommend::run(settings),
+            Self::Cluster => cluster::run(settings),
         }
     }
 }

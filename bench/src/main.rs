@@ -37,7 +37,7 @@ enum Name {
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; 14] = [
+        const NAMES: [Name; 15] = [
             Name::One(Bench::Update),
             Name::One(Bench::Topk),
             Name::One(Bench::Observe),
@@ -50,6 +50,7 @@ impl ValueEnum for Name {
             Name::One(Bench::Selection),
             Name::One(Bench::Ope),
             Name::One(Bench::Recommend),
+            Name::One(Bench::Cluster),
             Name::All,
             Name::BareHandler,
         ];

@@ -71,6 +71,11 @@ impl Lines {
         self.count
     }
 
+    /// Bytes of all lines.
+    pub fn bytes(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
+    }
+
     /// Sends all lines in one stream; returns the seconds until the last reply.
     ///
     /// # Errors

@@ -121,7 +121,7 @@ impl LogTask {
     async fn may_claim(&self, cursor: &Cursor, wanted_since: Instant) -> bool {
         let now = Instant::now();
         let is_free =
-            cursor.owner().is_none_or(|owner| *owner == self.writer.node || !self.members.lock().is_live(now, owner));
+            cursor.owner().is_none_or(|owner| *owner == self.writer.node || !self.members.lock().may_live(now, owner));
         if !is_free && now < wanted_since + self.timing.release_wait {
             return false;
         }

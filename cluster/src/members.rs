@@ -27,6 +27,8 @@ pub(crate) struct Members {
     /// When this node last heard itself. Time stands still for the judgement of others while it does
     /// not: then it is cut off, and they are not.
     own_heard: Option<Instant>,
+    /// When this node first heard itself.
+    listens_since: Option<Instant>,
 }
 
 /// What a heartbeat tells beyond itself.
@@ -44,7 +46,7 @@ pub(crate) enum Heard {
 
 impl Members {
     pub(crate) fn new(own: Writer, dead_after: Duration) -> Self {
-        Self { own, dead_after, known: BTreeMap::new(), own_heard: None }
+        Self { own, dead_after, known: BTreeMap::new(), own_heard: None, listens_since: None }
     }
 
     /// Notes a heartbeat. Of two processes with one name that with the smaller number is the older: both
@@ -80,6 +82,7 @@ impl Members {
             self.known.values_mut().for_each(|member| member.heard += silence);
         }
         self.own_heard = Some(now);
+        self.listens_since.get_or_insert(now);
     }
 
     /// The time by which other nodes are judged.
@@ -100,9 +103,18 @@ impl Members {
         })
     }
 
-    /// Whether another node is alive.
-    pub(crate) fn is_live(&self, now: Instant, node: &NodeName) -> bool {
-        self.live(now).any(|heartbeat| heartbeat.node == *node)
+    pub(crate) fn has_heard(&self, node: &NodeName) -> bool {
+        self.known.contains_key(node)
+    }
+
+    /// Whether another node may be alive. One that was never heard may be until this node has listened
+    /// for long enough: a node that has just started would take its logs away otherwise.
+    pub(crate) fn may_live(&self, now: Instant, node: &NodeName) -> bool {
+        if self.known.contains_key(node) {
+            return self.live(now).any(|heartbeat| heartbeat.node == *node);
+        }
+        let now = self.clock(now);
+        now.saturating_duration_since(self.listens_since.unwrap_or(now)) < self.dead_after
     }
 }
 
@@ -123,6 +135,8 @@ pub(crate) struct Candidacy {
     pub(crate) is_owned: bool,
     /// Whether the last owner has given it up, or there was none, so that a claim need not wait.
     pub(crate) is_released: bool,
+    /// Whether the last owner was not heard of for so long that it is taken for dead.
+    pub(crate) is_dead: bool,
     /// This node's place among the live nodes that may own it, from 0; `None` if it is not one.
     pub(crate) place: Option<u32>,
 }
@@ -143,7 +157,12 @@ impl Election {
         }
         let since = *self.unowned_since.get_or_insert(now);
         let Some(place) = candidacy.place else { return false };
-        let wait = if candidacy.is_released { self.step } else { self.dead_after };
+        let wait = match candidacy {
+            // That long it was waited for already.
+            Candidacy { is_dead: true, .. } => Duration::ZERO,
+            Candidacy { is_released: true, .. } => self.step,
+            _ => self.dead_after,
+        };
         now.saturating_duration_since(since) >= wait + self.step * place
     }
 }
@@ -181,14 +200,14 @@ mod tests {
         assert_eq!(members.hear(start, heartbeat("b", 1, 7)), Heard::New);
         assert_eq!(members.hear(start + 3 * SECOND, heartbeat("b", 1, 7)), Heard::Nothing);
         let b = NodeName::new("b").unwrap();
-        assert!(members.is_live(start + 3 * SECOND, &b));
-        assert!(!members.is_live(start + 4 * SECOND, &b));
+        assert!(members.may_live(start + 3 * SECOND, &b));
+        assert!(!members.may_live(start + 4 * SECOND, &b));
         // A restart counts from the beginning.
         assert_eq!(members.hear(start + 5 * SECOND, heartbeat("b", 2, 1)), Heard::New);
-        assert!(members.is_live(start + 8 * SECOND, &b));
+        assert!(members.may_live(start + 8 * SECOND, &b));
         let last = Heartbeat { is_stopped: true, ..heartbeat("b", 2, 2) };
         assert_eq!(members.hear(start + 8 * SECOND, last), Heard::New);
-        assert!(!members.is_live(start + 8 * SECOND, &b), "it said so");
+        assert!(!members.may_live(start + 8 * SECOND, &b), "it said so");
         assert_eq!(members.all(start + 8 * SECOND).count(), 1);
     }
 
@@ -199,16 +218,29 @@ mod tests {
         let b = NodeName::new("b").unwrap();
         members.hear(start, heartbeat("me", 50, 1));
         members.hear(start, heartbeat("b", 1, 1));
-        assert!(members.is_live(start + 60 * SECOND, &b));
+        assert!(members.may_live(start + 60 * SECOND, &b));
         // It hears itself again before the other.
         members.hear(start + 60 * SECOND, heartbeat("me", 50, 2));
-        assert!(members.is_live(start + 60 * SECOND, &b));
+        assert!(members.may_live(start + 60 * SECOND, &b));
         for second in 61..64 {
             members.hear(start + second * SECOND, heartbeat("me", 50, 2));
-            assert!(members.is_live(start + second * SECOND, &b));
+            assert!(members.may_live(start + second * SECOND, &b));
         }
         members.hear(start + 64 * SECOND, heartbeat("me", 50, 2));
-        assert!(!members.is_live(start + 64 * SECOND, &b));
+        assert!(!members.may_live(start + 64 * SECOND, &b));
+    }
+
+    #[test]
+    fn a_node_that_has_just_started_takes_nobody_for_dead() {
+        let start = Instant::now();
+        let mut members = members();
+        let b = NodeName::new("b").unwrap();
+        for second in 0..4 {
+            members.hear(start + second * SECOND, heartbeat("me", 50, 1));
+            assert!(members.may_live(start + second * SECOND, &b), "it may not have spoken yet");
+        }
+        members.hear(start + 4 * SECOND, heartbeat("me", 50, 2));
+        assert!(!members.may_live(start + 4 * SECOND, &b));
     }
 
     #[test]
@@ -225,17 +257,19 @@ mod tests {
     #[test]
     fn nodes_claim_the_catalog_one_after_the_other() {
         let start = Instant::now();
-        let due = |place: Option<u32>, is_released| {
+        let due_if = |place: Option<u32>, is_released, is_dead| {
             let mut election = Election::new(4 * SECOND, SECOND);
-            let unowned = Candidacy { is_owned: false, is_released, place };
+            let unowned = Candidacy { is_owned: false, is_released, is_dead, place };
             (0..20).find(|second| election.is_due(start + SECOND * *second, unowned))
         };
+        let due = |place, is_released| due_if(place, is_released, false);
         assert_eq!([0, 1, 2].map(|place| due(Some(place), false)), [Some(4), Some(5), Some(6)]);
         assert_eq!([0, 1].map(|place| due(Some(place), true)), [Some(1), Some(2)]);
+        assert_eq!([0, 1].map(|place| due_if(Some(place), false, true)), [Some(0), Some(1)]);
         assert_eq!(due(None, true), None);
         // An owner that is heard of again begins the time again.
         let mut election = Election::new(4 * SECOND, SECOND);
-        let unowned = Candidacy { is_owned: false, is_released: false, place: Some(0) };
+        let unowned = Candidacy { is_owned: false, is_released: false, is_dead: false, place: Some(0) };
         assert!(!election.is_due(start, unowned));
         assert!(!election.is_due(start + 2 * SECOND, unowned));
         assert!(!election.is_due(start + 3 * SECOND, Candidacy { is_owned: true, ..unowned }));

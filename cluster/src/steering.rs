@@ -77,8 +77,12 @@ fn wish_for_catalog(node: &Node, live: &[Heartbeat], election: &mut Election) ->
     let now = node.members.lock().clock(Instant::now());
     let phase = state.phase();
     if phase == Phase::Owning || phase == Phase::Releasing {
-        election.is_due(now, Candidacy { is_owned: true, is_released: false, place: None });
-        let gives_up = node.is_draining() && live.iter().any(|heartbeat| can_own(&heartbeat));
+        election.is_due(now, Candidacy { is_owned: true, is_released: false, is_dead: false, place: None });
+        // The shards first: their new owners learn of the placement from the coordinator.
+        let has_shards = node.logs.iter().any(|(log, handle)| {
+            *log != LogId::Catalog && matches!(handle.state.phase(), Phase::Owning | Phase::Releasing | Phase::Claiming)
+        });
+        let gives_up = node.is_draining() && !has_shards && live.iter().any(|heartbeat| can_own(&heartbeat));
         return Some(if gives_up { Wish::Follow } else { Wish::Own });
     }
     let is_owned = live.iter().any(|heartbeat| report_of(&heartbeat.logs, &catalog).epoch.is_some());
@@ -88,7 +92,11 @@ fn wish_for_catalog(node: &Node, live: &[Heartbeat], election: &mut Election) ->
     let place = is_candidate.then(|| u32::try_from(before).unwrap_or(u32::MAX));
     let cursor = state.cursor();
     let is_released = cursor.is_released || cursor.epoch == 0;
-    let is_due = election.is_due(now, Candidacy { is_owned, is_released, place });
+    let is_dead = cursor.owner().is_some_and(|owner| {
+        let members = node.members.lock();
+        !node.is_self(owner) && members.has_heard(owner) && !members.may_live(Instant::now(), owner)
+    });
+    let is_due = election.is_due(now, Candidacy { is_owned, is_released, is_dead, place });
     Some(if is_due { Wish::Own } else { Wish::Follow })
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 
+use crate::nats;
 use crate::wait::eventually;
 
 /// The variable by which nodes of tests leave new models without triggers: most tests compare what
@@ -104,7 +105,12 @@ pub fn run_with_input<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, i
 /// If it does not exit by the deadline; it is then killed.
 #[track_caller]
 pub fn run_bench<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Finished {
-    run_to_end(isolated(named("celeris-bench")).args(arguments))
+    let mut command = isolated(named("celeris-bench"));
+    // Where the tests have found it.
+    if let Some(program) = nats::program() {
+        command.env("CELERIS_NATS_SERVER", program);
+    }
+    run_to_end(command.args(arguments))
 }
 
 #[track_caller]

@@ -14,7 +14,7 @@ use crate::wait::eventually;
 
 /// The server's program: the one that `CELERIS_NATS_SERVER` names, the one that `scripts/test` installs, or
 /// the one on the path.
-fn program() -> Option<PathBuf> {
+pub(crate) fn program() -> Option<PathBuf> {
     if let Some(named) = env::var_os("CELERIS_NATS_SERVER") {
         return Some(named.into());
     }
@@ -24,6 +24,11 @@ fn program() -> Option<PathBuf> {
     let folders = env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
     let candidates = [peers.join("nats/bin")].into_iter().chain(folders);
     candidates.map(|folder| folder.join("nats-server")).find(|program| program.is_file())
+}
+
+/// The program; `None`, and the test is skipped, if there is none.
+fn installed() -> Option<PathBuf> {
+    unless(Need::Nats, program(), "no nats-server; scripts/test installs it")
 }
 
 /// A cluster of NATS servers on this machine that sync every write. Dropping it kills them.
@@ -55,7 +60,7 @@ impl Nats {
     /// If they do not start.
     #[must_use]
     pub fn start(servers: usize) -> Option<Self> {
-        let program = unless(Need::Nats, program(), "no nats-server; scripts/test installs it")?;
+        let program = installed()?;
         let ports = free_ports(3 * servers);
         let server = |ports: &[u16]| Server { port: ports[0], route: ports[1], monitor: ports[2], process: None };
         let servers: Vec<Server> = ports.chunks(3).map(server).collect();
@@ -65,6 +70,12 @@ impl Nats {
         (0..nats.servers.len()).for_each(|server| nats.start_server(server));
         nats.await_ready();
         Some(nats)
+    }
+
+    /// Whether there is a program; if there is none, the test is skipped.
+    #[must_use]
+    pub fn is_installed() -> bool {
+        installed().is_some()
     }
 
     fn file(&self, server: usize, extension: &str) -> PathBuf {

@@ -129,11 +129,16 @@ struct Confined {
     why: &'static str,
 }
 
-const CONFINED: [Confined; 3] = [
+const CONFINED: [Confined; 4] = [
     Confined {
         packages: &["rocksdb", "librocksdb-sys"],
         to: &["celeris-storage"],
         why: "only celeris-storage knows RocksDB",
+    },
+    Confined {
+        packages: &["async-nats"],
+        to: &["celeris-cluster", "celeris-bench"],
+        why: "only celeris-cluster, and the bench that it is compared by, know NATS",
     },
     Confined {
         packages: &["arrow", "parquet"],
@@ -289,12 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn rocksdb_http_and_columnar_files_stay_in_their_crates() {
+    fn rocksdb_nats_http_and_columnar_files_stay_in_their_crates() {
         let crates = workspace(&[
             ("celeris-features", &["arrow"]),
             ("celeris-formats", &["arrow", "parquet"]),
             ("celeris-predictor", &["rocksdb"]),
             ("celeris-manager", &["axum", "tower"]),
+            ("celeris-api", &["async-nats"]),
             ("celeris-tests", &["rocksdb", "utoipa"]),
         ]);
         assert_eq!(
@@ -303,6 +309,7 @@ mod tests {
                 "celeris-features -> arrow: only celeris-formats, and tests, know columnar files",
                 "celeris-predictor -> rocksdb: only celeris-storage knows RocksDB",
                 "celeris-manager -> axum: only celeris-api, and the benches and tests that drive it, know HTTP serving",
+                "celeris-api -> async-nats: only celeris-cluster, and the bench that it is compared by, know NATS",
                 "celeris-tests -> rocksdb: only celeris-storage knows RocksDB",
             ]
         );

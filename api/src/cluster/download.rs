@@ -44,6 +44,12 @@ impl Downloader {
         Self { client: Client::builder(TokioExecutor::new()).build(connector), runtime: Handle::current() }
     }
 
+    /// Waits for something that the runtime is to bring, or for this time, and returns it or nothing. Blocks
+    /// the thread.
+    pub fn wait<T: Default>(&self, limit: Duration, awaited: impl Future<Output = T>) -> T {
+        self.runtime.block_on(async { timeout(limit, awaited).await.unwrap_or_default() })
+    }
+
     /// The reply of the node at `url` to a GET of `path`, as it arrives. Blocks the thread, as the reader does.
     ///
     /// # Errors

@@ -3,12 +3,16 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::time::Duration;
 
 use celeris_manager::{RemoteFile, VersionSource};
 use celeris_model::ClusterView;
 use tokio::sync::watch;
 
 use super::Downloader;
+
+/// How long a node that has just started may take until it knows the others.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The live nodes as a source of versions: the coordinator first, which trains them.
 pub struct PeerVersions {
@@ -18,7 +22,7 @@ pub struct PeerVersions {
 
 impl VersionSource for PeerVersions {
     fn fetch(&self, file: RemoteFile<'_>, into: &Path) -> io::Result<()> {
-        let urls = urls(&self.views.borrow());
+        let urls = self.downloader.wait(KNOWN_WITHIN, self.known());
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "no other node is known");
         for url in urls {
             match self.fetch_from(&url, file, into) {
@@ -31,6 +35,12 @@ impl VersionSource for PeerVersions {
 }
 
 impl PeerVersions {
+    /// The URLs of the other nodes, once there are any.
+    async fn known(&self) -> Vec<String> {
+        let mut views = self.views.clone();
+        views.wait_for(|view| !urls(view).is_empty()).await.map(|view| urls(&view)).unwrap_or_default()
+    }
+
     fn fetch_from(&self, url: &str, file: RemoteFile<'_>, into: &Path) -> io::Result<()> {
         let RemoteFile { model, version, name, bytes_max } = file;
         let reply = self.downloader.get(url, &format!("/v1/cluster/versions/{model}/{version}/{name}"))?;

@@ -1,5 +1,7 @@
 //! How a group of a shard's log becomes durable.
 
+use std::time::Duration;
+
 use super::queue::Group;
 use crate::database::{Batch, Durability};
 use crate::error::StorageError;
@@ -22,6 +24,9 @@ pub(super) trait Commit: Send {
     /// # Errors
     /// After one, no further group is committed.
     fn commit(&mut self, group: &Group, batch: Batch<'_>) -> Result<(), CommitError>;
+
+    /// How long a group may wait for callers who return, after a commit that took `last`.
+    fn patience(&self, last: Duration) -> Duration;
 }
 
 /// The database is the log: a group is durable once its batch is synced.
@@ -30,5 +35,10 @@ pub(super) struct Local;
 impl Commit for Local {
     fn commit(&mut self, _group: &Group, batch: Batch<'_>) -> Result<(), CommitError> {
         batch.commit(Durability::Synced).map_err(CommitError::Failed)
+    }
+
+    /// A sync is about as short as the way of an answer and of the next request.
+    fn patience(&self, _last: Duration) -> Duration {
+        Duration::ZERO
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use celeris_model::Sequence;
 
@@ -38,8 +39,9 @@ impl Committer {
         let records = Arc::clone(&self.records);
         let term = Arc::clone(&self.term);
         let _guard = PoisonOnPanic { records: &records, term: &term };
-        let mut group = Group::default();
-        while term.queue.take(&mut group) {
+        let (mut group, mut last) = (Group::default(), Duration::ZERO);
+        while term.queue.take(&mut group, self.commit.patience(last)) {
+            let started = Instant::now();
             if let Err(error) = records.health.check() {
                 term.progress.end(End::Poisoned(error.to_string().into()));
             }
@@ -50,6 +52,7 @@ impl Committer {
             faults::reach_in(records.database.path(), "commit");
             match self.write(&group) {
                 Ok(bytes) => {
+                    last = started.elapsed();
                     publish(&records, &group, bytes);
                     term.committed(&group);
                 }

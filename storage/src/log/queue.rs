@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use celeris_model::{ObservationId, Partition, Sequence, StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
@@ -138,6 +138,8 @@ pub(super) struct Group {
     pub(super) work: Vec<Work>,
     /// Bytes accounted by the queue.
     pub(super) bytes: usize,
+    /// Number of tasks whose caller waits.
+    awaited: usize,
     /// The position that is durable once the group is written.
     pub(super) position: CommitPosition,
 }
@@ -258,10 +260,17 @@ impl Queue {
 
     /// Waits for tasks and fills `group` up to the limits of one write; `false` once the queue is
     /// closed and empty.
-    pub(super) fn take(&self, group: &mut Group) -> bool {
+    ///
+    /// Callers of the group before this one, which is still in `group`, tend to append again as soon as
+    /// they are answered. Those who wait already wait for them too, for at most `patience` from now: otherwise
+    /// both would take turns, with a write for each.
+    pub(super) fn take(&self, group: &mut Group, patience: Duration) -> bool {
+        let returning = group.awaited;
         group.work.clear();
+        group.awaited = 0;
         group.bytes = 0;
         let mut state = self.state.lock();
+        let (expected, deadline) = (state.awaited + returning, Instant::now() + patience);
         while state.waiting.is_empty() {
             if state.closed {
                 return false;
@@ -274,6 +283,11 @@ impl Queue {
                 break;
             }
         }
+        while patience > Duration::ZERO && (1..expected).contains(&state.awaited) && !state.closed {
+            if self.arrived.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
         while group.work.len() < self.limits.commit_records_max.max(1) {
             let Some(next) = state.waiting.pop_front() else { break };
             if !group.work.is_empty() && group.bytes + next.bytes > self.limits.commit_bytes_max {
@@ -281,10 +295,11 @@ impl Queue {
                 break;
             }
             group.bytes += next.bytes;
-            state.awaited -= usize::from(next.ack == AckMode::Wait);
+            group.awaited += usize::from(next.ack == AckMode::Wait);
             group.work.push(next.work);
         }
         state.bytes -= group.bytes;
+        state.awaited -= group.awaited;
         group.position = CommitPosition(state.last.0 - state.waiting.len() as u64);
         true
     }
@@ -293,5 +308,45 @@ impl Queue {
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.arrived.notify_one();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_who_return_share_a_group_with_those_who_wait() {
+        let queue = Queue::new(&StorageOptions::default(), Watermarks::default(), Arc::new(Progress::default()));
+        let push = || drop(queue.push_freeze((vec![1], vec![2])).unwrap());
+        let mut group = Group::default();
+        push();
+        push();
+        assert!(queue.take(&mut group, Duration::ZERO));
+        assert_eq!(group.work.len(), 2);
+        push();
+        let group = std::thread::scope(|scope| {
+            let taken = scope.spawn(|| {
+                // Far longer than the others take, so that only a fault reaches it.
+                queue.take(&mut group, Duration::from_secs(60));
+                group
+            });
+            while !taken.is_finished() {
+                push();
+                std::thread::yield_now();
+            }
+            taken.join().unwrap()
+        });
+        assert!(group.work.len() >= 3, "one waited, and two return");
+    }
+
+    #[test]
+    fn nobody_waits_for_callers_who_do_not_return() {
+        let queue = Queue::new(&StorageOptions::default(), Watermarks::default(), Arc::new(Progress::default()));
+        let mut group = Group { awaited: 5, ..Group::default() };
+        drop(queue.push_freeze((vec![1], vec![2])).unwrap());
+        assert!(queue.take(&mut group, Duration::from_millis(1)));
+        assert_eq!(group.work.len(), 1);
     }
 }

@@ -7,6 +7,7 @@
 //! synced: after a crash a node reads on from the cursor that it finds.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use celeris_model::{ItemId, LogId, Partition, Record, RecordKind, Sequence, Shard, Shards, StreamName};
 
@@ -108,6 +109,9 @@ impl Log {
     }
 }
 
+/// The longest time for which a group waits for further records.
+const PATIENCE_MAX: Duration = Duration::from_millis(5);
+
 /// The replicated log is the log: a group is durable once it is there.
 struct Replicated {
     shard: Shard,
@@ -125,6 +129,11 @@ impl Commit for Replicated {
             put_cursor(&mut batch, self.shard, &cursor);
         }
         batch.commit(Durability::Buffered).map_err(CommitError::Failed)
+    }
+
+    /// An append costs servers and followers about as much with one record as with many.
+    fn patience(&self, last: Duration) -> Duration {
+        (last / 2).min(PATIENCE_MAX)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every benchmark runs and prints one JSON object in the documented format.
 
-use celeris_tests::binary;
+use celeris_tests::{Nats, binary};
 use serde_json::Value;
 
 /// Runs a benchmark in quick mode and returns its rows by name.
@@ -19,9 +19,9 @@ fn rows(bench: &str) -> Vec<(String, Value)> {
 }
 
 /// Checks that the cases are present, that no figure is negative, and that each ratio is `ours /
-/// baseline`.
+/// baseline`; returns the rows.
 #[track_caller]
-fn assert_cases(bench: &str, cases: &[&str]) {
+fn assert_cases(bench: &str, cases: &[&str]) -> Vec<(String, Value)> {
     let rows = rows(bench);
     for case in cases {
         assert!(rows.iter().any(|(name, _)| name == case), "no case {case} in {rows:?}");
@@ -38,6 +38,7 @@ fn assert_cases(bench: &str, cases: &[&str]) {
             (ratio, expected) => assert_eq!(ratio, expected, "{row}"),
         }
     }
+    rows
 }
 
 #[test]
@@ -108,6 +109,25 @@ fn policies_are_compared_by_their_regret() {
     cases.extend(["sublinear/lin_ucb", "sublinear/thompson", "sublinear/squarecb", "sublinear/regcb"]);
     cases.extend(["lock_in/epsilon_greedy", "lock_in/epsilon_greedy/stuck"]);
     assert_cases("bandits", &cases);
+}
+
+#[test]
+fn a_cluster_is_compared_with_raw_appends_and_with_a_node_on_its_own() {
+    if !Nats::is_installed() {
+        return;
+    }
+    let rows = assert_cases(
+        "cluster",
+        &["observe/c=1/p50", "observe/c=64", "observe/c=256", "lines", "predict/owner", "predict/forwarded"],
+    );
+    let ours = |case: &str| {
+        let row = rows.iter().find(|(name, _)| name == case);
+        row.and_then(|(_, row)| row["ours"].as_f64()).unwrap_or_else(|| panic!("no figure of {case} in {rows:?}"))
+    };
+    for case in ["lag/p99", "release/writes", "killed_owner/writes", "killed_server/writes", "stopped_server/writes"] {
+        assert!(ours(case) > 0.0, "{case}");
+    }
+    assert!(ours("users_in_memory") > 0.0);
 }
 
 /// These cases measure no time, so their figures are meaningful in quick mode too.
