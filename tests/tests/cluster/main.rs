@@ -6,3 +6,5 @@ mod checker;
 mod faults;
 mod life;
 mod load;
+mod replay;
+mod run;
