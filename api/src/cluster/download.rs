@@ -52,7 +52,8 @@ impl Downloader {
         let request = Request::get(url_at(url, path)).body(Body::empty()).map_err(io::Error::other)?;
         let (parts, received) = mpsc::channel(PARTS_MAX);
         let client = self.client.clone();
-        let response = self.runtime.block_on(timeout(IDLE_MAX, client.request(request)));
+        // The timer is made within the runtime: this thread may be of none.
+        let response = self.runtime.block_on(async { timeout(IDLE_MAX, client.request(request)).await });
         let response = response.map_err(|_| late())?.map_err(io::Error::other)?;
         let (head, mut body) = response.into_parts();
         self.runtime.spawn(async move {
