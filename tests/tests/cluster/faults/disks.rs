@@ -48,7 +48,8 @@ fn the_disk_of_a_node_is_full(run: &mut Run) {
     run.cluster.disk(owner).fill();
     let seconds = run.rng.random_range(3.0..8.0);
     Run::go_on(seconds);
-    run.await_operations(50);
+    // More than clients that all wait for users of this node would complete.
+    run.await_operations(200);
     run.cluster.disk(owner).make_room();
     run.kill_node(owner);
     run.start_node(owner);
