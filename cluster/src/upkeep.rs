@@ -31,6 +31,7 @@ pub(crate) async fn keep(node: Arc<Node>, storage: Arc<Storage>) {
     for round in 0_u64.. {
         interval.tick().await;
         sync(&node, &storage).await;
+        node.set_full(matches!(storage.check_accepts(), Err(StorageError::StorageFull { .. })));
         ask_for_tails(&node).await;
         for (log, handle) in &node.logs {
             let staleness = handle.state.staleness(node.options.timing.lease);

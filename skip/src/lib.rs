@@ -28,8 +28,12 @@ pub enum Need {
     Mount,
     /// The data set `ml-latest-small` of MovieLens.
     MovieLens,
+    /// The right to make network namespaces, and `ip` of iproute2.
+    Namespaces,
     /// `nats-server`, which replicates the logs of a cluster.
     Nats,
+    /// A kernel that can delay and lose packets.
+    Netem,
     /// The sample of the Open Bandit Dataset.
     OpenBandit,
     /// The tools from the registries of npm and Python that `tests/openapi/run` installs, and which
@@ -40,12 +44,14 @@ pub enum Need {
 }
 
 impl Need {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Browser,
         Self::Commands,
         Self::Mount,
         Self::MovieLens,
+        Self::Namespaces,
         Self::Nats,
+        Self::Netem,
         Self::OpenBandit,
         Self::OpenApiTools,
         Self::Peers,
@@ -59,7 +65,9 @@ impl Need {
             Self::Commands => "commands",
             Self::Mount => "mount",
             Self::MovieLens => "movielens",
+            Self::Namespaces => "namespaces",
             Self::Nats => "nats",
+            Self::Netem => "netem",
             Self::OpenBandit => "open-bandit",
             Self::OpenApiTools => "openapi-tools",
             Self::Peers => "peers",

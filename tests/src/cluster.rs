@@ -1,5 +1,6 @@
 //! A cluster of node processes over NATS servers, all on this machine.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,9 @@ use tempfile::TempDir;
 
 use crate::client::{Client, ModelClient};
 use crate::nats::{Nats, send_signal};
+use crate::network::{Host, Network};
 use crate::node_process::{Exit, NodeProcess, ProcessOptions};
+use crate::small_disk::SmallDisk;
 use crate::wait::eventually;
 
 /// The shards of a test's cluster.
@@ -15,9 +18,12 @@ const SHARDS: usize = 6;
 
 /// A cluster. Dropping it kills its processes.
 pub struct Cluster {
-    pub nats: Nats,
-    folder: TempDir,
     nodes: Vec<Option<NodeProcess>>,
+    pub nats: Nats,
+    /// Small disks of nodes, by their numbers.
+    disks: BTreeMap<usize, SmallDisk>,
+    network: Option<Network>,
+    folder: TempDir,
     options: ProcessOptions,
     settings: String,
 }
@@ -41,12 +47,31 @@ impl Cluster {
     #[track_caller]
     #[must_use]
     pub fn configured(nodes: usize, servers: usize, settings: &str) -> Option<Self> {
-        let mut cluster = Self { settings: settings.to_owned(), ..Self::prepared(servers)? };
+        let cluster = Self { settings: settings.to_owned(), ..Self::prepared(servers)? };
+        Some(cluster.with_nodes(nodes))
+    }
+
+    /// Like [`Cluster::start`], with each node and each server on a host of its own, in this order. The test
+    /// is skipped too where this process may not make networks.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[track_caller]
+    #[must_use]
+    pub fn in_network(nodes: usize, servers: usize) -> Option<Self> {
+        let network = Network::unless_forbidden(nodes + servers)?;
+        let hosts: Vec<Host> = (nodes..nodes + servers).map(|host| network.host(host)).collect();
+        let cluster = Self { network: Some(network), ..Self::over(Nats::start_on(&hosts)?) };
+        Some(cluster.with_nodes(nodes))
+    }
+
+    #[track_caller]
+    fn with_nodes(mut self, nodes: usize) -> Self {
         for _ in 0..nodes {
-            cluster.add_node();
+            self.add_node();
         }
-        cluster.await_owners();
-        Some(cluster)
+        self.await_owners();
+        self
     }
 
     /// This number of NATS servers, and no node yet. `None`, and the test is skipped, if there is no NATS
@@ -57,10 +82,14 @@ impl Cluster {
     #[track_caller]
     #[must_use]
     pub fn prepared(servers: usize) -> Option<Self> {
-        let nats = Nats::start(servers)?;
+        Nats::start(servers).map(Self::over)
+    }
+
+    fn over(nats: Nats) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let options = ProcessOptions::default();
-        Some(Self { nats, folder, nodes: Vec::new(), options, settings: String::new() })
+        let (nodes, disks, settings) = (Vec::new(), BTreeMap::new(), String::new());
+        Self { nodes, nats, disks, network: None, folder, options, settings }
     }
 
     /// The configuration file of a node, which need not exist yet; written when this is called.
@@ -113,8 +142,71 @@ impl Cluster {
     /// If it does not become ready.
     #[track_caller]
     pub fn start_node(&mut self, node: usize) {
-        let process = self.options.clone().config(self.config(node)).serve(&self.data_dir(node));
-        self.nodes[node] = Some(process);
+        if let Err(exit) = self.try_start_node(node) {
+            panic!("node {} ended before it was ready: {exit:?}", Self::name(node));
+        }
+    }
+
+    /// Like [`Cluster::start_node`], of a node that may refuse to start.
+    ///
+    /// # Errors
+    /// How it ended, if it did before it was ready.
+    ///
+    /// # Panics
+    /// If it is not ready by the deadline.
+    #[track_caller]
+    pub fn try_start_node(&mut self, node: usize) -> Result<(), Exit> {
+        let mut options = self.options.clone().config(self.config(node));
+        if let Some(network) = &self.network {
+            options = options.host(network.host(node));
+        }
+        self.nodes[node] = Some(options.try_serve(&self.data_dir(node))?);
+        Ok(())
+    }
+
+    /// Nodes that are started from now on pause for good at this fault point; [`ProcessOptions::pause_at`].
+    pub fn pause_at(&mut self, point: Option<&str>) {
+        self.options = point.map_or_else(ProcessOptions::default, |point| ProcessOptions::default().pause_at(point));
+    }
+
+    /// Waits until the standard error of a node contains `text`.
+    ///
+    /// # Panics
+    /// If it does not by the deadline.
+    #[track_caller]
+    pub fn await_stderr(&self, node: usize, text: &str) {
+        self.process(node).await_stderr(text);
+    }
+
+    /// The network of the hosts: first those of the nodes, then those of the servers.
+    ///
+    /// # Panics
+    /// If all processes are on one host.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().expect("the cluster is in a network")
+    }
+
+    /// Moves the data directory of a node that does not run to a disk of this size. `None`, and the test is
+    /// skipped, where this process may not mount.
+    ///
+    /// # Panics
+    /// If it does not fit.
+    #[must_use]
+    pub fn shrink_disk(&mut self, node: usize, mebibytes: u32) -> Option<()> {
+        assert!(!self.runs(node), "the node has its data directory open");
+        let disk = SmallDisk::in_place_of(&self.data_dir(node), mebibytes)?;
+        self.disks.insert(node, disk);
+        Some(())
+    }
+
+    /// The small disk of a node.
+    ///
+    /// # Panics
+    /// If it has none.
+    #[must_use]
+    pub fn disk(&self, node: usize) -> &SmallDisk {
+        &self.disks[&node]
     }
 
     /// Adds a node, and returns its number.

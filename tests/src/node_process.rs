@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::binary::{self, ON_REQUEST, Running, isolate};
 use crate::client::{Client, ModelClient};
+use crate::network::Host;
 use crate::wait::{DEADLINE, eventually};
 
 /// Options for starting a node as a process.
@@ -22,6 +23,7 @@ pub struct ProcessOptions {
     open_files_max: Option<u32>,
     pause_at: Option<String>,
     binary: Option<PathBuf>,
+    host: Option<Host>,
     automatic: bool,
 }
 
@@ -76,6 +78,13 @@ impl ProcessOptions {
         self
     }
 
+    /// Runs the process on this host; neither with limits nor with another binary.
+    #[must_use]
+    pub fn host(mut self, host: Host) -> Self {
+        self.host = Some(host);
+        self
+    }
+
     /// Starts `celeris serve` on this data directory and waits until it is ready.
     ///
     /// # Panics
@@ -83,15 +92,36 @@ impl ProcessOptions {
     #[track_caller]
     #[must_use]
     pub fn serve(&self, data_dir: &Path) -> NodeProcess {
-        let mut arguments: Vec<OsString> = ["serve", "--listen", "127.0.0.1:0", "--data-dir"].map(Into::into).into();
+        let ready = self.try_serve(data_dir);
+        ready.unwrap_or_else(|exit| panic!("the node ended before it was ready: {exit:?}"))
+    }
+
+    /// Like [`ProcessOptions::serve`], of a node that may refuse to start.
+    ///
+    /// # Errors
+    /// How it ended, if it did before it was ready.
+    ///
+    /// # Panics
+    /// If the node is not ready by the deadline.
+    #[track_caller]
+    pub fn try_serve(&self, data_dir: &Path) -> Result<NodeProcess, Exit> {
+        let address = self.host.as_ref().map_or("127.0.0.1", Host::address);
+        let mut arguments: Vec<OsString> = ["serve", "--listen", &format!("{address}:0"), "--data-dir"].map(Into::into).into();
         arguments.push(data_dir.into());
         if let Some(config) = &self.config {
             arguments.extend(["--config".into(), config.into()]);
         }
         let limits = [("-f", self.file_blocks_max), ("-n", self.open_files_max)];
         let limits: Vec<(&str, u32)> = limits.into_iter().filter_map(|(which, limit)| Some((which, limit?))).collect();
+        let prefix = self.host.as_ref().map(Host::prefix).unwrap_or_default();
         let mut command = match &self.binary {
             _ if !limits.is_empty() => limited(&limits),
+            _ if !prefix.is_empty() => {
+                let mut command = Command::new(&prefix[0]);
+                command.args(&prefix[1..]).arg(binary::path());
+                isolate(&mut command);
+                command
+            }
             Some(copy) => {
                 let mut command = Command::new(copy);
                 isolate(&mut command);
@@ -109,7 +139,7 @@ impl ProcessOptions {
             command.current_dir(folder);
         }
         command.args(arguments);
-        NodeProcess::start(command)
+        NodeProcess::try_start(command)
     }
 }
 
@@ -168,7 +198,13 @@ impl NodeProcess {
     }
 
     #[track_caller]
-    fn start(mut command: Command) -> Self {
+    fn start(command: Command) -> Self {
+        let ready = Self::try_start(command);
+        ready.unwrap_or_else(|exit| panic!("the node ended before it was ready: {exit:?}"))
+    }
+
+    #[track_caller]
+    fn try_start(mut command: Command) -> Result<Self, Exit> {
         let mut child = command.spawn().expect("the binary can be started");
         let stdout = child.stdout.take().expect("stdout is piped");
         let pipe = child.stderr.take().expect("stderr is piped");
@@ -199,12 +235,9 @@ impl NodeProcess {
             stderr_reader: Some(stderr_reader),
         };
         match url {
-            Ok(_) => node,
+            Ok(_) => Ok(node),
             Err(RecvTimeoutError::Timeout) => panic!("the node was not ready within {} seconds", DEADLINE.as_secs()),
-            Err(RecvTimeoutError::Disconnected) => {
-                let exit = node.await_exit();
-                panic!("the node ended before it was ready, with exit code {:?}", exit.code);
-            }
+            Err(RecvTimeoutError::Disconnected) => Err(node.await_exit()),
         }
     }
 

@@ -10,6 +10,7 @@
 mod counters;
 mod erasing;
 mod reading;
+mod scrubbing;
 mod stored;
 mod token_bucket;
 mod writer;
@@ -73,6 +74,8 @@ struct Shared {
     token_bucket: TokenBucket,
     /// Held while existing entries determine a write, so that no erased decision is written again.
     changing: Mutex<()>,
+    /// Held from the deletion of decisions of users until their bytes are gone.
+    erasing: Mutex<()>,
     erased_users: ErasedUsers<ModelId>,
 }
 
@@ -94,6 +97,7 @@ impl Decisions {
             counters: Counters::default(),
             token_bucket: TokenBucket::new(options.decision_bytes_per_second, Instant::now()),
             changing: Mutex::default(),
+            erasing: Mutex::default(),
             erased_users: ErasedUsers::default(),
         });
         let (queue, messages) = sync_channel(options.decision_queue_max);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use celeris_model::{Decision, DecisionId, ModelId, Timestamp, UserId};
 
-use super::{Decisions, ErasingDecisions, Shared, stored};
+use super::{Decisions, ErasingDecisions, Shared, scrubbing, stored};
 use crate::database::{Access, Batch, Column, Durability, KeyRange, after_prefix};
 use crate::error::StorageError;
 use crate::faults;
@@ -165,6 +165,7 @@ impl Decisions {
         self.flush();
         let database = &self.shared.database;
         faults::reach_in(database.path(), "erase");
+        let _erasing = self.shared.erasing.lock();
         let mut touched = Vec::new();
         {
             let _changing = self.shared.changing.lock();
@@ -173,6 +174,9 @@ impl Decisions {
                 let of_model = self.shared.erase_from(&mut batch, model, user)?;
                 if of_model > 0 {
                     self.shared.count_erased(&mut batch, model, of_model)?;
+                    scrubbing::note(&mut batch, model);
+                }
+                if of_model > 0 || self.shared.is_unscrubbed(model)? {
                     touched.push(model);
                 }
                 erasing.erased += of_model;
@@ -182,18 +186,7 @@ impl Decisions {
             }
             batch.commit(Durability::Synced)?;
         }
-        database.flush()?;
-        for model in touched {
-            let range = KeyRange::prefix(keys::of_model(model));
-            database.compact(Column::DecidedFor, &range)?;
-            database.compact(Column::Decisions, &range)?;
-        }
-        // One more change, without content, so that the manifest is rewritten without the deleted
-        // files.
-        let mut nothing = database.batch();
-        nothing.delete(Column::DecidedFor, &[]);
-        nothing.commit(Durability::Synced)?;
-        database.flush()?;
+        self.shared.scrub(&touched)?;
         Ok(erasing)
     }
 
@@ -254,7 +247,7 @@ impl Decisions {
 }
 
 impl Shared {
-    fn erase_from(&self, batch: &mut Batch, model: ModelId, user: &UserId) -> Result<u64, StorageError> {
+    pub(super) fn erase_from(&self, batch: &mut Batch, model: ModelId, user: &UserId) -> Result<u64, StorageError> {
         let range = KeyRange::prefix(keys::all_decided_for(model, user));
         let prefix = range.from.len();
         let mut erased = 0;

@@ -50,7 +50,7 @@ pub(super) fn bytes_at_most(decision: &Decision) -> usize {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-mod tests {
+pub(super) mod tests {
     use celeris_model::{
         CandidateDigest, DecisionId, InputsDigest, ItemId, ModelId, ModelName, RecordedCandidates, SelectionFacts,
         ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
@@ -60,6 +60,11 @@ mod tests {
 
     fn item(id: &str) -> ItemId {
         ItemId::new(id).unwrap()
+    }
+
+    /// A decision for this user, without candidates.
+    pub(in super::super) fn decision_of(user: &str) -> Decision {
+        Decision { user: UserId::new(user).unwrap(), ..decision(RecordedCandidates::Count(0)) }
     }
 
     fn decision(candidates: RecordedCandidates) -> Decision {

@@ -20,6 +20,9 @@ const GATHER: Duration = Duration::from_millis(1);
 
 /// Writes until all senders are dropped.
 pub(super) fn run(shared: &Shared, messages: &Receiver<Message>) {
+    if let Err(error) = shared.scrub_unfinished() {
+        tracing::warn!(%error, "bytes of erased decisions remain until the next erasure or start");
+    }
     while let Ok(first) = messages.recv() {
         let changing = shared.changing.lock();
         let mut batch = DecisionBatch::new(shared);

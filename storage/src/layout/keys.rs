@@ -87,6 +87,13 @@ pub(crate) fn of_model(model: ModelId) -> Vec<u8> {
     key
 }
 
+/// Key of the note that deleted decisions of a model may be in sorted files.
+pub(crate) fn unscrubbed_decisions(model: ModelId) -> Vec<u8> {
+    let mut key = of_model(model);
+    key.push(0);
+    key
+}
+
 fn with_text(mut key: Vec<u8>, text: &str) -> Vec<u8> {
     push_text(&mut key, text);
     key

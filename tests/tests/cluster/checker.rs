@@ -5,11 +5,17 @@
 //! user; no search for an order is needed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
-use celeris_tests::{Client, Cluster, binary, eventually, sealed};
+use celeris_tests::{Client, Cluster, binary, sealed};
 use serde_json::Value;
 
 use crate::load::{Answer, Ask, MODEL, Operation};
+use crate::replay::{self, Embedded};
+use crate::run::within;
+
+/// How long a copy may lack the last batches when the load has ended.
+const COPIES_WITHIN: Duration = Duration::from_secs(30);
 
 /// More events than any user has in a run.
 const HISTORY: usize = 10_000;
@@ -37,7 +43,8 @@ pub fn check(mut cluster: Cluster, operations: &[Operation]) {
         let events = events(&cluster.client(node), user);
         check_user(user, &events, operations);
     }
-    check_states(&cluster, by_user.keys());
+    let embedded = Embedded::fed_by(&cluster.client(node), by_user.keys().copied());
+    check_states(&cluster, &embedded, by_user.keys().copied());
     let running: Vec<usize> = (0..cluster.len()).filter(|node| cluster.runs(*node)).collect();
     for node in &running {
         let exit = cluster.terminate(*node);
@@ -154,22 +161,23 @@ fn check_labels(user: &str, events: &Events, operations: &[&Operation]) {
     }
 }
 
-/// All copies give the same scores, to the bit.
-fn check_states<'u>(cluster: &Cluster, users: impl Iterator<Item = &'u &'u str>) {
-    let items: Vec<String> = (0..40).map(|item| format!("item-{item}")).collect();
+/// All copies give the same scores and owners have the same states as an embedded node, to the bit.
+fn check_states<'u>(cluster: &Cluster, embedded: &Embedded, users: impl Iterator<Item = &'u str>) {
+    let running: Vec<usize> = (0..cluster.len()).filter(|node| cluster.runs(*node)).collect();
     for user in users {
-        let of_node = |node: usize| {
-            let path = format!("/v1/models/{MODEL}/predict?staleness=1h");
-            let reply = cluster.client(node).post(&path, &serde_json::json!({"user": user, "items": items}));
-            let reply = reply.expect(200);
-            (reply["user_epoch"].clone(), reply["scores"].clone(), reply["predictions"].clone())
-        };
-        let running: Vec<usize> = (0..cluster.len()).filter(|node| cluster.runs(*node)).collect();
+        let (state, scores) = (embedded.state(user), embedded.scores(user));
+        for node in &running {
+            assert_eq!(replay::state(&cluster.client(*node), user), state, "{user}");
+        }
         // A copy may lack the last batches for a moment.
-        eventually("all copies give the same scores", || {
-            let first = of_node(running[0]);
-            running[1..].iter().all(|node| of_node(*node) == first).then_some(())
-        });
+        let mut found = Vec::new();
+        let all_have = || {
+            found = running.iter().map(|node| replay::scores(&cluster.client(*node), user)).collect();
+            found.iter().all(|found| *found == scores)
+        };
+        if !within(COPIES_WITHIN, all_have) {
+            panic!("{user}: the copies score {found:?}, an embedded node {scores:?}");
+        }
     }
 }
 

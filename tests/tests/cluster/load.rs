@@ -1,6 +1,6 @@
 //! Clients that observe, correct, retract and read, and write down what they did and when.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const CLIENTS: u64 = 6;
 /// Users; every client works for all of them.
 const USERS: u32 = 24;
 
-const ITEMS: u32 = 40;
+pub const ITEMS: u32 = 40;
 
 pub const MODEL: &str = "films";
 
@@ -72,25 +72,32 @@ pub type Addresses = Arc<Mutex<Vec<Option<Client>>>>;
 /// Clients at work.
 pub struct Load {
     stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
     clients: Vec<JoinHandle<Vec<Operation>>>,
 }
 
 impl Load {
     /// Starts the clients. The model exists.
     pub fn start(addresses: &Addresses, seed: u64) -> Self {
-        let stop = Arc::<AtomicBool>::default();
+        let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let start = |client| {
             let worker = Worker {
                 client,
                 addresses: Arc::clone(addresses),
                 rng: ChaCha8Rng::seed_from_u64(seed ^ (client + 1)),
                 stop: Arc::clone(&stop),
+                answered: Arc::clone(&answered),
                 known: Vec::new(),
             };
             thread::spawn(move || worker.run())
         };
         let clients = (0..CLIENTS).map(start).collect();
-        Self { stop, clients }
+        Self { stop, answered, clients }
+    }
+
+    /// The number of operations that were answered so far.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Lets the operations under way end, and returns all.
@@ -106,6 +113,7 @@ struct Worker {
     addresses: Addresses,
     rng: ChaCha8Rng,
     stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
     /// Users and ids of observations of this client that were not retracted.
     known: Vec<(String, String)>,
 }
@@ -118,6 +126,7 @@ impl Worker {
             let (user, ask) = self.next(number);
             let invoked = Instant::now();
             let answer = self.ask_until_known(&user, &ask);
+            self.answered.fetch_add(1, Ordering::Relaxed);
             operations.push(Operation { user, ask, answer, invoked, returned: Instant::now() });
         }
         operations

@@ -8,3 +8,5 @@ mod decisions;
 mod faults;
 mod life;
 mod load;
+mod replay;
+mod run;

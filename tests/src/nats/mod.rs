@@ -1,6 +1,9 @@
 //! NATS servers, as processes, for tests of clusters.
 
+mod streams;
+
 use std::env;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::TcpListener;
@@ -10,6 +13,10 @@ use std::process::{Child, Command, Stdio};
 use celeris_skip::{Need, unless};
 use tempfile::TempDir;
 
+pub use streams::StreamCopy;
+
+use crate::network::Host;
+use crate::small_disk::SmallDisk;
 use crate::wait::eventually;
 
 /// The server's program: the one that `CELERIS_NATS_SERVER` names, the one that `scripts/test` installs, or
@@ -34,11 +41,14 @@ fn installed() -> Option<PathBuf> {
 /// A cluster of NATS servers on this machine that sync every write. Dropping it kills them.
 pub struct Nats {
     program: PathBuf,
-    folder: TempDir,
     servers: Vec<Server>,
+    folder: TempDir,
 }
 
 struct Server {
+    host: Host,
+    /// Where the store is, if it is small.
+    disk: Option<SmallDisk>,
     port: u16,
     route: u16,
     monitor: u16,
@@ -60,12 +70,31 @@ impl Nats {
     /// If they do not start.
     #[must_use]
     pub fn start(servers: usize) -> Option<Self> {
+<<<<<<< HEAD:tests/src/nats.rs
         let program = installed()?;
         let ports = free_ports(3 * servers);
         let server = |ports: &[u16]| Server { port: ports[0], route: ports[1], monitor: ports[2], process: None };
         let servers: Vec<Server> = ports.chunks(3).map(server).collect();
+=======
+        Self::start_on(&vec![Host::loopback(); servers])
+    }
+
+    /// Like [`Nats::start`], with a server on each of these hosts.
+    ///
+    /// # Panics
+    /// If they do not start.
+    #[must_use]
+    pub fn start_on(hosts: &[Host]) -> Option<Self> {
+        let program = unless(Need::Nats, program(), "no nats-server; scripts/test installs it")?;
+        let ports = free_ports(3 * hosts.len());
+        let server = |(ports, host): (&[u16], &Host)| {
+            let (host, [port, route, monitor]) = (host.clone(), [ports[0], ports[1], ports[2]]);
+            Server { host, disk: None, port, route, monitor, process: None }
+        };
+        let servers: Vec<Server> = ports.chunks(3).zip(hosts).map(server).collect();
+>>>>>>> faults:tests/src/nats/mod.rs
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let mut nats = Self { program, folder, servers };
+        let mut nats = Self { program, servers, folder };
         (0..nats.servers.len()).for_each(|server| nats.configure(server));
         (0..nats.servers.len()).for_each(|server| nats.start_server(server));
         nats.await_ready();
@@ -89,18 +118,20 @@ impl Nats {
     }
 
     fn configure(&self, server: usize) {
-        let Server { port, route, monitor, .. } = &self.servers[server];
+        let Server { host, port, route, monitor, .. } = &self.servers[server];
+        let host = host.address();
+        // The space that streams reserve is stated, so that a store may move to a small disk.
         let mut text = format!(
-            "server_name: n{server}\nlisten: \"127.0.0.1:{port}\"\nhttp: \"127.0.0.1:{monitor}\"\n\
-             jetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+            "server_name: n{server}\nlisten: \"{host}:{port}\"\nhttp: \"{host}:{monitor}\"\n\
+             jetstream {{ store_dir: \"{}\", sync_interval: always, max_file_store: 32GB }}\n",
             self.store(server).display()
         );
         if self.servers.len() > 1 {
-            let routes: Vec<String> =
-                self.servers.iter().map(|server| format!("\"nats://127.0.0.1:{}\"", server.route)).collect();
+            let route_to = |server: &Server| format!("\"nats://{}:{}\"", server.host.address(), server.route);
+            let routes: Vec<String> = self.servers.iter().map(route_to).collect();
             let _ = writeln!(
                 text,
-                "cluster {{ name: test, listen: \"127.0.0.1:{route}\", routes: [{}] }}",
+                "cluster {{ name: test, listen: \"{host}:{route}\", routes: [{}] }}",
                 routes.join(", ")
             );
         }
@@ -112,8 +143,10 @@ impl Nats {
     /// # Panics
     /// If the program cannot be run.
     pub fn start_server(&mut self, server: usize) {
-        let mut command = Command::new(&self.program);
-        command.arg("-c").arg(self.file(server, "conf")).arg("-l").arg(self.file(server, "log"));
+        let words: Vec<OsString> = self.servers[server].host.prefix().into_iter().map(Into::into).collect();
+        let words: Vec<OsString> = words.into_iter().chain([self.program.clone().into()]).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg("-c").arg(self.file(server, "conf")).arg("-l").arg(self.file(server, "log"));
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         self.servers[server].process = Some(process.expect("the program can be run"));
     }
@@ -125,7 +158,7 @@ impl Nats {
     #[track_caller]
     pub fn await_ready(&self) {
         for server in &self.servers {
-            let url = format!("http://127.0.0.1:{}/healthz", server.monitor);
+            let url = format!("{}/healthz", server.monitor_url());
             eventually("the NATS servers are healthy", || ureq::get(&url).call().ok().map(drop));
         }
     }
@@ -138,6 +171,18 @@ impl Nats {
         let mut process = self.servers[server].process.take().expect("the server runs");
         process.kill().expect("a running child can be killed");
         process.wait().expect("a child can be waited for");
+    }
+
+    /// Sends SIGTERM to a server, and waits for its exit.
+    ///
+    /// # Panics
+    /// If it does not run, or does not exit by the deadline.
+    #[track_caller]
+    pub fn terminate(&mut self, server: usize) {
+        self.signal(server, "TERM");
+        let mut process = self.servers[server].process.take().expect("the server runs");
+        let ended = || process.try_wait().expect("a child can be waited for");
+        eventually("the server ends", ended);
     }
 
     /// Sends a signal, such as `STOP`, `CONT` or `TERM`, to a server.
@@ -170,19 +215,46 @@ impl Nats {
     /// The addresses for clients.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
-        self.servers.iter().map(|server| format!("nats://127.0.0.1:{}", server.port)).collect()
+        self.servers.iter().map(|server| format!("nats://{}:{}", server.host.address(), server.port)).collect()
     }
 
     /// The addresses for monitoring.
     #[must_use]
     pub fn monitor_urls(&self) -> Vec<String> {
-        self.servers.iter().map(|server| format!("http://127.0.0.1:{}", server.monitor)).collect()
+        self.servers.iter().map(Server::monitor_url).collect()
     }
 
     /// The folder of all files of the servers.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Moves the store of a server that does not run to a disk of this size. `None`, and the test is skipped,
+    /// where this process may not mount.
+    ///
+    /// # Panics
+    /// If the store does not fit.
+    #[must_use]
+    pub fn shrink_disk(&mut self, server: usize, mebibytes: u32) -> Option<()> {
+        assert!(!self.runs(server), "the server has its store open");
+        self.servers[server].disk = Some(SmallDisk::in_place_of(&self.store(server), mebibytes)?);
+        Some(())
+    }
+
+    /// The small disk of a server.
+    ///
+    /// # Panics
+    /// If it has none.
+    #[must_use]
+    pub fn disk(&self, server: usize) -> &SmallDisk {
+        self.servers[server].disk.as_ref().expect("the server has a small disk")
+    }
+}
+
+impl Server {
+    fn monitor_url(&self) -> String {
+        format!("http://{}:{}", self.host.address(), self.monitor)
     }
 }
 
