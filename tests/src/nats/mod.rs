@@ -70,12 +70,6 @@ impl Nats {
     /// If they do not start.
     #[must_use]
     pub fn start(servers: usize) -> Option<Self> {
-<<<<<<< HEAD:tests/src/nats.rs
-        let program = installed()?;
-        let ports = free_ports(3 * servers);
-        let server = |ports: &[u16]| Server { port: ports[0], route: ports[1], monitor: ports[2], process: None };
-        let servers: Vec<Server> = ports.chunks(3).map(server).collect();
-=======
         Self::start_on(&vec![Host::loopback(); servers])
     }
 
@@ -85,14 +79,13 @@ impl Nats {
     /// If they do not start.
     #[must_use]
     pub fn start_on(hosts: &[Host]) -> Option<Self> {
-        let program = unless(Need::Nats, program(), "no nats-server; scripts/test installs it")?;
+        let program = installed()?;
         let ports = free_ports(3 * hosts.len());
         let server = |(ports, host): (&[u16], &Host)| {
             let (host, [port, route, monitor]) = (host.clone(), [ports[0], ports[1], ports[2]]);
             Server { host, disk: None, port, route, monitor, process: None }
         };
         let servers: Vec<Server> = ports.chunks(3).zip(hosts).map(server).collect();
->>>>>>> faults:tests/src/nats/mod.rs
         let folder = tempfile::tempdir().expect("a folder can be made");
         let mut nats = Self { program, servers, folder };
         (0..nats.servers.len()).for_each(|server| nats.configure(server));
@@ -129,11 +122,8 @@ impl Nats {
         if self.servers.len() > 1 {
             let route_to = |server: &Server| format!("\"nats://{}:{}\"", server.host.address(), server.route);
             let routes: Vec<String> = self.servers.iter().map(route_to).collect();
-            let _ = writeln!(
-                text,
-                "cluster {{ name: test, listen: \"{host}:{route}\", routes: [{}] }}",
-                routes.join(", ")
-            );
+            let _ =
+                writeln!(text, "cluster {{ name: test, listen: \"{host}:{route}\", routes: [{}] }}", routes.join(", "));
         }
         fs::write(self.file(server, "conf"), text).expect("the folder is ours");
     }

@@ -115,7 +115,7 @@ fn assert_no_traces(run: &mut Run, traces: &Traces) {
         run.cluster.await_owners();
     }
     let started = Instant::now();
-    let mut found = BTreeMap::new();
+    let mut found: BTreeMap<PathBuf, Vec<usize>> = BTreeMap::new();
     let is_gone = || {
         let stores = (0..run.cluster.nats.len()).flat_map(|server| traces.below(&run.cluster.nats.store(server)));
         let now: BTreeMap<PathBuf, Vec<usize>> = stores.collect();
