@@ -29,7 +29,7 @@ fn trained(cluster: &Cluster) -> Vec<Value> {
     cluster.client(0).post("/v1/models", &json!({"name": MODEL, "dim": 4, "gate": {"force": true}})).expect(201);
     (0..cluster.len()).for_each(|node| await_model(&cluster.client(node)));
     let observation = |user: u32, item: u32| {
-        let label = if (user + item) % 2 == 0 { 5 } else { 1 };
+        let label = if (user + item).is_multiple_of(2) { 5 } else { 1 };
         let (user, item) = (format!("user-{user}"), format!("item-{item}"));
         format!("{}\n", json!({"observation_id": format!("{user}-{item}"), "user": user, "item": item, "label": label}))
     };
