@@ -326,4 +326,13 @@ impl Cluster {
             Some((coordinator, owners))
         })
     }
+
+    /// Waits until a node has been given shards, which it is once it serves what the others serve.
+    ///
+    /// # Panics
+    /// If it is not by the deadline.
+    #[track_caller]
+    pub fn await_shards(&self, node: usize) {
+        eventually("the node owns shards", || self.await_owners().1.contains(&node).then_some(()));
+    }
 }
