@@ -5,35 +5,38 @@ use std::ops::ControlFlow;
 
 use celeris_model::{ModelId, UserEpoch, UserId};
 
+use crate::decisions::Decisions;
 use crate::error::StorageError;
-use crate::store::Storage;
+use crate::history::Histories;
 
-impl Storage {
-    /// Erases the decisions of all users whom the log has erased from some stream, and returns their number: after the
-    /// database was replaced by one that has erased users meanwhile. A decision names no stream, so those of a
-    /// user of the same id in another stream are erased too. Blocks the thread while all decisions are read.
-    ///
-    /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`; some decisions may remain then, and the call can be repeated.
-    pub fn erase_decisions_of_erased_users(&self) -> Result<u64, StorageError> {
+/// The decisions, and the log that names the erased users.
+pub(crate) struct LeftDecisions<'s> {
+    pub(crate) decisions: &'s Decisions,
+    pub(crate) histories: Histories<'s>,
+}
+
+impl LeftDecisions<'_> {
+    /// See [`crate::Storage::erase_decisions_of_erased_users`].
+    pub(crate) fn erase(&self) -> Result<u64, StorageError> {
         let mut erased = 0;
-        for model in self.decisions().models()? {
-            for (user, epoch) in self.erased_users_decided_for(model)? {
-                erased += self.decisions().erase(&[model], &user)?.finish(epoch);
+        for model in self.decisions.models()? {
+            for (user, epoch) in self.erased_users_of(model)? {
+                erased += self.decisions.erase(&[model], &user)?.finish(epoch);
             }
         }
         Ok(erased)
     }
 
-    fn erased_users_decided_for(&self, model: ModelId) -> Result<BTreeMap<UserId, UserEpoch>, StorageError> {
-        let (streams, histories) = (self.log().streams(), self.histories());
+    /// The erased users whom decisions of the model are for, with the epochs of their last erasures.
+    fn erased_users_of(&self, model: ModelId) -> Result<BTreeMap<UserId, UserEpoch>, StorageError> {
+        let (streams, histories) = (self.histories.log.streams(), self.histories);
         let erased = |user: &UserId| {
             let epochs = streams.iter().map(|stream| histories.last_erasure(stream, user));
             epochs.collect::<Result<Vec<_>, _>>().map(|epochs| epochs.into_iter().max().unwrap_or_default())
         };
         // Of each user that was looked up, the epoch of the last erasure; 0 if there was none.
         let mut users: BTreeMap<UserId, UserEpoch> = BTreeMap::new();
-        let looked_up = self.decisions().scan(model, |decision| {
+        let looked_up = self.decisions.scan(model, |decision| {
             if users.contains_key(&decision.user) {
                 return ControlFlow::Continue(());
             }

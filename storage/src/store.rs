@@ -16,6 +16,7 @@ use crate::history::Histories;
 use crate::items::{self, Items};
 use crate::layout::hashing::Hashes;
 use crate::layout::keys;
+use crate::left_decisions::LeftDecisions;
 use crate::log::{Companions, Log, Scope, Scrubber, checkpoints};
 use crate::options::StorageOptions;
 use crate::registry::Documents;
@@ -354,6 +355,16 @@ impl Storage {
         self.histories().delete_snapshots(model)?;
         self.selection_states().delete(model)?;
         self.inner.decisions.delete_model(model)
+    }
+
+    /// Erases the decisions of all users whom the log has erased from some stream, and returns their number: after the
+    /// database was replaced by one that has erased users meanwhile. A decision names no stream, so those of a
+    /// user of the same id in another stream are erased too. Blocks the thread while all decisions are read.
+    ///
+    /// # Errors
+    /// `Corrupt`, `CorruptLog` or `Database`; some decisions may remain then, and the call can be repeated.
+    pub fn erase_decisions_of_erased_users(&self) -> Result<u64, StorageError> {
+        LeftDecisions { decisions: self.decisions(), histories: self.histories() }.erase()
     }
 
     #[cfg(test)]

@@ -27,7 +27,7 @@ const QUEUE: usize = 4096;
 /// Size of the messages that lines are compared with.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// A waiting record: told once it is in the stream.
+/// A waiting record: notified once it is in the stream.
 type Waiting = oneshot::Sender<()>;
 
 /// The streams of one baseline, and their writers.
