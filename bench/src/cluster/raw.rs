@@ -27,7 +27,7 @@ const QUEUE: usize = 4096;
 /// Size of the messages that lines are compared with.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// A waiting record: notified once it is in the stream.
+/// A waiting record, notified once it is in the stream.
 type Waiting = oneshot::Sender<()>;
 
 /// The streams of one baseline, and their writers.
@@ -152,7 +152,7 @@ async fn write(context: Context, name: String, mut records: mpsc::Receiver<Waiti
         let message = Bytes::from(vec![7; group.len() * RECORD_BYTES]);
         match append(&context, &name, message, last).await {
             Ok(sequence) => last = sequence,
-            // The clients notice that nobody tells them.
+            // The clients notice that the sender is gone.
             Err(_) => return,
         }
         for waiting in group.drain(..) {
