@@ -106,7 +106,8 @@ impl ProcessOptions {
     #[track_caller]
     pub fn try_serve(&self, data_dir: &Path) -> Result<NodeProcess, Exit> {
         let address = self.host.as_ref().map_or("127.0.0.1", Host::address);
-        let mut arguments: Vec<OsString> = ["serve", "--listen", &format!("{address}:0"), "--data-dir"].map(Into::into).into();
+        let mut arguments: Vec<OsString> =
+            ["serve", "--listen", &format!("{address}:0"), "--data-dir"].map(Into::into).into();
         arguments.push(data_dir.into());
         if let Some(config) = &self.config {
             arguments.extend(["--config".into(), config.into()]);

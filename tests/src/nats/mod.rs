@@ -111,11 +111,8 @@ impl Nats {
         if self.servers.len() > 1 {
             let route_to = |server: &Server| format!("\"nats://{}:{}\"", server.host.address(), server.route);
             let routes: Vec<String> = self.servers.iter().map(route_to).collect();
-            let _ = writeln!(
-                text,
-                "cluster {{ name: test, listen: \"{host}:{route}\", routes: [{}] }}",
-                routes.join(", ")
-            );
+            let _ =
+                writeln!(text, "cluster {{ name: test, listen: \"{host}:{route}\", routes: [{}] }}", routes.join(", "));
         }
         fs::write(self.file(server, "conf"), text).expect("the folder is ours");
     }

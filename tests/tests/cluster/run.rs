@@ -16,7 +16,7 @@ use crate::checker;
 use crate::load::{Addresses, Load, MODEL, Operation};
 
 /// The time in which a run of all tests begins scenarios.
-const DRAWN_WITHIN: Duration = Duration::from_secs(45);
+const DRAWN_WITHIN: Duration = Duration::from_secs(35);
 
 /// The cluster that a scenario needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,16 +33,22 @@ pub enum Setup {
 pub struct Scenario {
     pub name: &'static str,
     pub setup: Setup,
+    /// Whether a run of all tests may play it.
+    pub is_drawn: bool,
     pub play: fn(&mut Run),
 }
 
 /// Lists scenarios, functions of this module, and makes a test of each, of the same name, which is run by its
-/// name only.
+/// name only. Those that take minutes are played `by hand` only.
 macro_rules! scenarios {
-    ($($setup:ident: $name:ident),+ $(,)?) => {
+    ($($setup:ident $(by $hand:ident)?: $name:ident),+ $(,)?) => {
         pub const SCENARIOS: &[crate::run::Scenario] = &[$(crate::run::Scenario {
             name: stringify!($name),
             setup: crate::run::Setup::$setup,
+            is_drawn: {
+                let by: &[&str] = &[$(stringify!($hand))?];
+                by.is_empty()
+            },
             play: $name,
         }),+];
 
@@ -169,7 +175,7 @@ pub fn draw(mut scenarios: Vec<Scenario>) {
     let seed = any_seed();
     scenarios.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     let started = Instant::now();
-    for scenario in scenarios {
+    for scenario in scenarios.into_iter().filter(|scenario| scenario.is_drawn) {
         if started.elapsed() < DRAWN_WITHIN {
             play(&scenario, seed);
         }

@@ -39,7 +39,12 @@ fn bits_flip_in_a_log_of_a_nats_server(run: &mut Run) {
     let behind = run.any_owner();
     run.kill_node(behind);
     run.await_operations(100);
-    run.cluster.nats.kill(server);
+    if run.rng.random() {
+        run.cluster.nats.kill(server);
+    } else {
+        // It then starts without a look at its blocks.
+        run.cluster.nats.terminate(server);
+    }
     let folder = run.cluster.nats.store(server).join("jetstream/$G/streams").join(&stream).join("msgs");
     let file = files(&folder, "blk").pop().expect("the log has a block");
     flip(&mut run.rng, &file);
@@ -53,8 +58,14 @@ fn bits_flip_in_a_log_of_a_nats_server(run: &mut Run) {
     });
     let copy = run.cluster.nats.streams(server).into_iter().find(|copy| copy.name == stream).unwrap();
     eprintln!("{copy:?}");
+    if run.rng.random() {
+        // It reads the log from its beginning.
+        fs::remove_dir_all(run.cluster.data_dir(behind)).unwrap();
+    }
     run.start_node(behind);
     Run::go_on(2.0);
+    let copy = run.cluster.nats.streams(server).into_iter().find(|copy| copy.name == stream).unwrap_or(copy);
+    eprintln!("{copy:?}");
     if copy.deleted > 0 {
         assert_reported(run, &stream);
     }

@@ -15,8 +15,8 @@ use crate::load::MODEL;
 use crate::run::{Run, scenarios, within};
 
 scenarios! {
-    Forgetful: an_erased_user_is_in_no_file_after_a_fail_over,
-    Forgetful: a_user_erased_after_the_death_of_the_owner_is_in_no_file,
+    Forgetful: a_user_erased_while_the_owner_dies_is_in_no_file_of_a_node,
+    Forgetful by hand: a_user_erased_after_the_death_of_the_owner_is_in_no_file_of_a_node_or_server,
 }
 
 /// Compression may cut a text where four bytes of it occurred before, but not all of its pieces.
@@ -70,7 +70,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 fn leave_traces(run: &Run, traces: &Traces) {
     let mut number = 0;
     let nodes = (0..run.cluster.len()).map(|node| run.cluster.data_dir(node));
-    let places: Vec<PathBuf> = nodes.chain((0..run.cluster.nats.len()).map(|server| run.cluster.nats.store(server))).collect();
+    let places: Vec<PathBuf> =
+        nodes.chain((0..run.cluster.nats.len()).map(|server| run.cluster.nats.store(server))).collect();
     let model = run.cluster.model(0, MODEL);
     let mut seen = vec![false; places.len()];
     eventually("the user is in the files of all nodes and servers", || {
@@ -104,8 +105,8 @@ fn erase(node: &Client, user: &str) -> Value {
     })
 }
 
-/// Nothing has a trace of the user: the servers once the logs are trimmed, each node once it has stopped.
-fn assert_no_traces(run: &mut Run, traces: &Traces) {
+/// No node has a trace of the user once it has stopped.
+fn assert_no_traces_in_nodes(run: &mut Run, traces: &Traces) {
     for node in 0..run.cluster.len() {
         run.terminate_node(node);
         let found = traces.below(&run.cluster.data_dir(node));
@@ -113,8 +114,12 @@ fn assert_no_traces(run: &mut Run, traces: &Traces) {
         run.start_node(node);
         run.cluster.await_owners();
     }
+}
+
+/// No server has a trace of the user, some time after the logs were trimmed.
+fn assert_no_traces_in_servers(run: &Run, traces: &Traces) {
     let started = Instant::now();
-    let mut found = BTreeMap::new();
+    let mut found: BTreeMap<PathBuf, Vec<usize>> = BTreeMap::new();
     let is_gone = || {
         let stores = (0..run.cluster.nats.len()).flat_map(|server| traces.below(&run.cluster.nats.store(server)));
         let now: BTreeMap<PathBuf, Vec<usize>> = stores.collect();
@@ -129,7 +134,7 @@ fn assert_no_traces(run: &mut Run, traces: &Traces) {
     assert!(within(SERVERS_FORGET_WITHIN, is_gone), "servers have the erased user: {found:?}");
 }
 
-fn an_erased_user_is_in_no_file_after_a_fail_over(run: &mut Run) {
+fn a_user_erased_while_the_owner_dies_is_in_no_file_of_a_node(run: &mut Run) {
     let traces = Traces::new(run);
     leave_traces(run, &traces);
     let owner = owner_of(run, &traces.user);
@@ -145,10 +150,10 @@ fn an_erased_user_is_in_no_file_after_a_fail_over(run: &mut Run) {
     Run::go_on(1.0);
     run.start_node(owner);
     run.cluster.await_owners();
-    assert_no_traces(run, &traces);
+    assert_no_traces_in_nodes(run, &traces);
 }
 
-fn a_user_erased_after_the_death_of_the_owner_is_in_no_file(run: &mut Run) {
+fn a_user_erased_after_the_death_of_the_owner_is_in_no_file_of_a_node_or_server(run: &mut Run) {
     let traces = Traces::new(run);
     leave_traces(run, &traces);
     let owner = owner_of(run, &traces.user);
@@ -157,5 +162,6 @@ fn a_user_erased_after_the_death_of_the_owner_is_in_no_file(run: &mut Run) {
     assert!(receipt["observations"].as_u64().unwrap() > 0, "{receipt}");
     run.start_node(owner);
     run.cluster.await_owners();
-    assert_no_traces(run, &traces);
+    assert_no_traces_in_nodes(run, &traces);
+    assert_no_traces_in_servers(run, &traces);
 }

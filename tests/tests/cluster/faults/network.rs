@@ -43,44 +43,66 @@ fn hosts(run: &Run) -> (Vec<usize>, Vec<usize>) {
 
 /// Cuts links for a time in which others take over.
 fn cut(run: &mut Run, links: &Links) {
+    lose(run, links);
+    pass(run, links);
+}
+
+/// Cuts links of a node. The clients either go on asking it, which may hold their requests until it is
+/// connected again, or ask the others, which serve them.
+fn cut_node(run: &mut Run, node: usize, links: &Links) {
+    let is_avoided = run.rng.random();
+    if is_avoided {
+        run.avoid(node);
+    }
+    lose(run, links);
+    if is_avoided {
+        run.await_operations(50);
+    }
+    pass(run, links);
+    run.reach_all();
+}
+
+fn lose(run: &mut Run, links: &Links) {
     let seconds = run.rng.random_range(4.0..14.0);
     eprintln!("without {links:?} for {seconds:.1} s");
     links.iter().for_each(|(from, to)| run.cluster.network().lose(*from, *to));
     Run::go_on(seconds);
-    run.await_operations(20);
+}
+
+fn pass(run: &Run, links: &Links) {
     links.iter().for_each(|(from, to)| run.cluster.network().pass(*from, *to));
 }
 
 fn an_owner_is_cut_off_from_the_servers(run: &mut Run) {
     let owner = run.any_owner();
     let (_, servers) = hosts(run);
-    cut(run, &both_ways(to(owner, &servers)));
+    cut_node(run, owner, &both_ways(to(owner, &servers)));
 }
 
 fn an_owner_is_cut_off_from_the_other_nodes(run: &mut Run) {
     let owner = run.any_owner();
     let (nodes, _) = hosts(run);
-    cut(run, &both_ways(to(owner, &nodes)));
+    cut_node(run, owner, &both_ways(to(owner, &nodes)));
 }
 
 fn an_owner_is_cut_off_from_everything(run: &mut Run) {
     let owner = run.any_owner();
     let (nodes, servers) = hosts(run);
-    cut(run, &both_ways(to(owner, &[nodes, servers].concat())));
+    cut_node(run, owner, &both_ways(to(owner, &[nodes, servers].concat())));
 }
 
 fn an_owner_loses_one_direction_to_the_servers(run: &mut Run) {
     let owner = run.any_owner();
     let (_, servers) = hosts(run);
     let links = one_way(run, to(owner, &servers));
-    cut(run, &links);
+    cut_node(run, owner, &links);
 }
 
 fn an_owner_loses_one_direction_to_the_other_nodes(run: &mut Run) {
     let owner = run.any_owner();
     let (nodes, _) = hosts(run);
     let links = one_way(run, to(owner, &nodes));
-    cut(run, &links);
+    cut_node(run, owner, &links);
 }
 
 /// The host of the server that leads any of the logs.

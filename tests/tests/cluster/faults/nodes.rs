@@ -12,7 +12,7 @@ scenarios! {
     Default: an_owner_is_killed_and_comes_back,
     Default: the_coordinator_is_killed_and_comes_back,
     Default: an_owner_is_stopped_while_others_take_over_and_goes_on,
-    Default: an_owner_is_stopped_for_any_time_up_to_thirty_seconds,
+    Default by hand: an_owner_is_stopped_for_any_time_up_to_thirty_seconds,
     Default: everything_is_killed_and_comes_back,
     Default: nodes_are_restarted_one_after_the_other,
     Forgetful: a_node_comes_back_after_its_tail_was_trimmed,

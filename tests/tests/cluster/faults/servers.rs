@@ -48,9 +48,8 @@ fn the_leader_of_a_log_is_stopped_and_goes_on(run: &mut Run) {
     let stream = run.any_stream();
     let leader = eventually("the stream has a leader", || run.cluster.nats.leader(&stream));
     run.cluster.nats.signal(leader, "STOP");
-    let next = eventually("another server leads", || {
-        run.cluster.nats.leader(&stream).filter(|server| *server != leader)
-    });
+    let next =
+        eventually("another server leads", || run.cluster.nats.leader(&stream).filter(|server| *server != leader));
     assert_ne!(next, leader);
     let seconds = run.rng.random_range(0.0..10.0);
     Run::go_on(seconds);
