@@ -455,7 +455,12 @@ impl Default for Cluster {
 impl Cluster {
     /// `listen` is the address of the node's socket.
     fn check(&self, listen: &str) -> Result<(), String> {
-        let Some(name) = &self.name else { return Ok(()) };
+        let Some(name) = &self.name else {
+            let is_absent = *self == Self::default();
+            let missing = "cluster.name: missing; give the name of the cluster, or remove the section [cluster] for a \
+                           node on its own";
+            return if is_absent { Ok(()) } else { Err(missing.to_owned()) };
+        };
         NodeName::new(name.as_str()).map_err(|error| format!("cluster.name: {error}"))?;
         if self.node.is_none() {
             return Err("cluster.node: every node of a cluster needs a name of its own, such as \"a\"".to_owned());
@@ -660,6 +665,13 @@ mod tests {
         assert_eq!(config.server.hosts, ["a.example", "b.example"]);
         assert!(!config.sealing.enabled);
         assert_eq!((config.training.limits.processes, config.training.limits.time), (9, Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn a_section_without_the_name_of_the_cluster_is_refused() {
+        assert_eq!(Cluster::default().check("127.0.0.1:7117"), Ok(()));
+        let nameless = Cluster { nats: vec!["nats://10.0.0.1:4222".to_owned()], ..Cluster::default() };
+        assert!(nameless.check("127.0.0.1:7117").unwrap_err().starts_with("cluster.name: missing"));
     }
 
     #[test]

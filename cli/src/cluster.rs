@@ -227,6 +227,13 @@ fn drain(args: &DrainArgs) -> Result<(), Failure> {
         if owns == 0 {
             return print(&format!("node {node} owns nothing any more and can be stopped\n"));
         }
+        let takes = |other: &Value| other["live"] == true && other["draining"] != true;
+        if !list(&reply["status"]["nodes"]).any(takes) {
+            return Err(Failure::other(format!(
+                "node {node} keeps its {owns} logs: all other nodes are down or drain as well; a node that is started \
+                 again does not drain any more"
+            )));
+        }
         if Instant::now() > until {
             let seconds = DRAIN_TIMEOUT.as_secs();
             return Err(Failure::other(format!(

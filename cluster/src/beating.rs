@@ -59,7 +59,10 @@ pub(crate) async fn hear(node: Arc<Node>) {
             Ok(mut heartbeats) => {
                 while let Some(message) = heartbeats.next().await {
                     match serde_json::from_slice::<Heartbeat>(&message.payload) {
-                        Ok(heartbeat) => node.hear(&heartbeat),
+                        Ok(heartbeat) if *message.subject == node.names.heartbeat(heartbeat.node.as_str()) => {
+                            node.hear(&heartbeat);
+                        }
+                        Ok(_) => tracing::warn!(subject = %message.subject, "a heartbeat of another node's name"),
                         Err(error) => tracing::warn!(%error, subject = %message.subject, "no heartbeat"),
                     }
                 }

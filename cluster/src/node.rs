@@ -127,9 +127,7 @@ impl Node {
                 return;
             }
         }
-        if let Some(placement) = &heartbeat.placement {
-            self.adopt(placement);
-        }
+        self.adopt_of(heartbeat);
         for (log, handle) in &self.logs {
             let Some(epoch) = heartbeat.logs.get(&short_name(*log)).and_then(|report| report.epoch) else { continue };
             let term = handle.term.lock().clone();
@@ -139,6 +137,17 @@ impl Node {
             {
                 tokio::spawn(async move { term.probe().await });
             }
+        }
+    }
+
+    /// Adopts the placement of a heartbeat if its node is the coordinator, as far as the catalog was read. A node that
+    /// reads the catalog no further takes it from whoever has one.
+    pub(crate) fn adopt_of(&self, heartbeat: &Heartbeat) {
+        let Some(placement) = &heartbeat.placement else { return };
+        let (cursor, phase) = (self.catalog().state.cursor(), self.catalog().state.phase());
+        let is_coordinator = cursor.owner() == Some(&heartbeat.node) && cursor.epoch == placement.revision.epoch;
+        if is_coordinator || phase == Phase::Stuck {
+            self.adopt(placement);
         }
     }
 

@@ -37,6 +37,8 @@ pub(crate) async fn steer(node: Arc<Node>, mut changed: watch::Receiver<()>) {
             continue;
         }
         let live = node.live();
+        // What came before this node had read that its sender is the coordinator.
+        live.iter().for_each(|heartbeat| node.adopt_of(heartbeat));
         wish(node.catalog(), wish_for_catalog(&node, &live, &mut election));
         if node.catalog().state.phase() == Phase::Owning {
             coordinate(&node, &live);

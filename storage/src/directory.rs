@@ -269,7 +269,8 @@ impl Directory {
                 text(&found)
             ),
             (None, Some(expected)) => format!(
-                "it belongs to a node on its own, not to {}; choose another directory, or found the cluster from it",
+                "it belongs to a node on its own, not to {}; start with an empty directory, or, if that cluster has no data \
+                 yet, begin it with this one by `celeris cluster recover`",
                 text(expected)
             ),
             (Some(found), Some(expected)) => {

@@ -22,7 +22,7 @@ pub enum StorageError {
     #[error("the data directory {} is in use by another process; stop it, or choose another directory", .dir.display())]
     InUse { dir: PathBuf },
     /// The directory was written by another version of this program, or is not a data directory.
-    #[error("the data directory {} cannot be opened by this version: {reason}", .dir.display())]
+    #[error("the data directory {} cannot be opened: {reason}", .dir.display())]
     UnknownFormat {
         dir: PathBuf,
         /// The problem and a remedy.

@@ -58,8 +58,10 @@ async fn get_cluster(State(node): State<Node>) -> Json<ClusterReply> {
     responses((status = 202, body = DrainReply), (status = 404, response = NotFound)))]
 async fn drain(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> {
     let replication = replication_of(&node)?;
-    if replication.live().is_empty() {
-        return Err(ApiError::unavailable("no other node is up that could take the users over"));
+    if replication.live().iter().all(|other| other.is_draining) {
+        return Err(ApiError::unavailable(
+            "no other node is up, and not draining itself, that could take the users over",
+        ));
     }
     replication.drain();
     let owned = replication.view().borrow().owned.len();

@@ -9,8 +9,8 @@ use super::Target;
 use super::for_user::{Elsewhere, Noted};
 use super::table::{Repeat, Route, Rule};
 use crate::cluster::{
-    Answered, Cluster, Failure, Hop, Kept, OWNER, Peer, Place, Watching, asks_for_redirect, busy, owner, set_placement,
-    url_at,
+    Answered, Cluster, Failure, Hop, Kept, OWNER, Peer, Place, Watching, asks_for_redirect, busy, log_of, owner,
+    set_placement, url_at,
 };
 use crate::error::{ApiError, NotOwner};
 
@@ -141,7 +141,9 @@ impl Exchange<'_> {
         let partition = self.noted.partition().or(self.target.and_then(Target::partition));
         if partition.is_some() || self.target.is_some() {
             let view = self.watching.view();
-            let url = view.placement.url(&view.node).unwrap_or_default();
+            // A copy may have answered.
+            let placed = partition.and_then(|partition| view.placement.owner(log_of(&view, partition)?));
+            let url = view.placement.url(placed.unwrap_or(&view.node)).unwrap_or_default();
             response.headers_mut().insert(OWNER, owner(url, partition, view.placement.revision));
         }
         Attempt::Answered(response)

@@ -92,7 +92,8 @@ impl From<ClusterStatus> for ClusterState {
     fn from(status: ClusterStatus) -> Self {
         let node = |(node, status): (NodeName, NodeStatus)| NodeState {
             node,
-            owns: status.logs.values().filter(|log| log.epoch.is_some()).count(),
+            // What a node said last before it died is not so any more.
+            owns: status.logs.values().filter(|log| status.is_live && log.epoch.is_some()).count(),
             url: status.url,
             live: status.is_live,
             draining: status.is_draining,

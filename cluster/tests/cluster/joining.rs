@@ -2,6 +2,7 @@
 
 use celeris_cluster::{Cluster, ClusterError, Phase};
 use celeris_model::{LogId, Shards};
+use serde_json::json;
 
 use crate::nodes::{TestNode, Told, eventually, options, settled, start, stop};
 use crate::servers::{Servers, Sync};
@@ -79,4 +80,43 @@ async fn a_clean_stop_releases_all_logs() {
     .await;
     settled(&[&later]).await;
     later.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_that_no_coordinator_sent_place_nothing_and_stop_nobody() {
+    let Some(servers) = Servers::start(1, Sync::Always) else { return };
+    let mut nodes = start(&servers, 2).await;
+    settled(&[&nodes[0], &nodes[1]]).await;
+    let view = |node: &TestNode| node.running().cluster.view().borrow().clone();
+    let before = [view(&nodes[0]), view(&nodes[1])];
+    let client = async_nats::connect(servers.urls()).await.unwrap();
+    let heartbeat = |node: &str, counter: u64| {
+        json!({
+            "node": node, "process": 1, "counter": counter, "url": "http://127.0.0.1:1", "formats": [1], "is_draining": false,
+            "is_stopped": false, "logs": {}, "ready": [],
+            "placement": {
+                "revision": {"epoch": u64::MAX, "number": u64::MAX}, "nodes": {}, "coordinator": node, "shards": [],
+            },
+        })
+    };
+    for counter in 1..=3 {
+        // The second is in the name of a node, and would be older than its process.
+        for node in ["stranger", "node-0"] {
+            let message = serde_json::to_vec(&heartbeat(node, counter)).unwrap();
+            client.publish("celeris.test.1.heartbeat.stranger", message.into()).await.unwrap();
+        }
+    }
+    client.flush().await.unwrap();
+    // It was heard, which says that what is with it was too.
+    let heard = |node: &TestNode| node.running().cluster.live().iter().any(|other| other.node.as_str() == "stranger");
+    eventually("the stranger is heard", || heard(&nodes[0]) && heard(&nodes[1])).await;
+    for (node, before) in nodes.iter().zip(&before) {
+        let (now, known) = (view(node).placement, &before.placement);
+        assert_eq!(now.revision.epoch, known.revision.epoch);
+        assert_eq!(now.coordinator, known.coordinator);
+        assert!(node.running().cluster.failure().borrow().is_none());
+    }
+    eventually("the stranger is dead", || !heard(&nodes[0]) && !heard(&nodes[1])).await;
+    settled(&[&nodes[0], &nodes[1]]).await;
+    stop(&mut nodes).await;
 }
