@@ -8,10 +8,10 @@ use celeris_tests::eventually;
 use crate::run::{Run, scenarios};
 
 scenarios! {
-    Network: an_owner_is_cut_off_from_the_servers,
+    Network by hand: an_owner_is_cut_off_from_the_servers,
     Network: an_owner_is_cut_off_from_the_other_nodes,
-    Network: an_owner_is_cut_off_from_everything,
-    Network: an_owner_loses_one_direction_to_the_servers,
+    Network by hand: an_owner_is_cut_off_from_everything,
+    Network by hand: an_owner_loses_one_direction_to_the_servers,
     Network: an_owner_loses_one_direction_to_the_other_nodes,
     Network: a_leader_of_a_log_is_cut_off_from_the_other_servers,
     Network: a_leader_of_a_log_loses_one_direction_to_the_other_servers,
@@ -26,7 +26,7 @@ fn to(host: usize, others: &[usize]) -> Links {
     others.iter().filter(|other| **other != host).map(|other| (host, *other)).collect()
 }
 
-fn both_ways(links: Links) -> Links {
+fn both_ways(links: &Links) -> Links {
     links.iter().flat_map(|(from, to)| [(*from, *to), (*to, *from)]).collect()
 }
 
@@ -76,19 +76,19 @@ fn pass(run: &Run, links: &Links) {
 fn an_owner_is_cut_off_from_the_servers(run: &mut Run) {
     let owner = run.any_owner();
     let (_, servers) = hosts(run);
-    cut_node(run, owner, &both_ways(to(owner, &servers)));
+    cut_node(run, owner, &both_ways(&to(owner, &servers)));
 }
 
 fn an_owner_is_cut_off_from_the_other_nodes(run: &mut Run) {
     let owner = run.any_owner();
     let (nodes, _) = hosts(run);
-    cut_node(run, owner, &both_ways(to(owner, &nodes)));
+    cut_node(run, owner, &both_ways(&to(owner, &nodes)));
 }
 
 fn an_owner_is_cut_off_from_everything(run: &mut Run) {
     let owner = run.any_owner();
     let (nodes, servers) = hosts(run);
-    cut_node(run, owner, &both_ways(to(owner, &[nodes, servers].concat())));
+    cut_node(run, owner, &both_ways(&to(owner, &[nodes, servers].concat())));
 }
 
 fn an_owner_loses_one_direction_to_the_servers(run: &mut Run) {
@@ -114,7 +114,7 @@ fn leader(run: &mut Run) -> usize {
 
 fn a_leader_of_a_log_is_cut_off_from_the_other_servers(run: &mut Run) {
     let (leader, (_, servers)) = (leader(run), hosts(run));
-    cut(run, &both_ways(to(leader, &servers)));
+    cut(run, &both_ways(&to(leader, &servers)));
 }
 
 fn a_leader_of_a_log_loses_one_direction_to_the_other_servers(run: &mut Run) {

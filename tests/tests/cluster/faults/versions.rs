@@ -71,9 +71,9 @@ fn coordinators_are_killed_while_they_train_and_activate(run: &mut Run) {
     let first = active(&run.cluster);
     let mut points = POINTS;
     points.shuffle(&mut run.rng);
-    for node in 0..run.cluster.len() {
+    for (node, point) in points.iter().enumerate().take(run.cluster.len()) {
         run.terminate_node(node);
-        run.cluster.pause_at(Some(points[node]));
+        run.cluster.pause_at(Some(point));
         run.start_node(node);
     }
     run.cluster.pause_at(None);
