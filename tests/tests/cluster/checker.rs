@@ -47,10 +47,25 @@ pub fn check(mut cluster: Cluster, operations: &[Operation]) {
     check_states(&cluster, &embedded, by_user.keys().copied());
     let running: Vec<usize> = (0..cluster.len()).filter(|node| cluster.runs(*node)).collect();
     for node in &running {
+        check_follows(&cluster.client(*node));
         let exit = cluster.terminate(*node);
         assert_eq!(exit.code, Some(0), "{}", exit.stderr);
     }
     check_copies(&cluster, &running, operations);
+}
+
+/// A node follows all logs to their ends. Otherwise it would ask owners for what its copy lacks, and the
+/// scores that it answers would say nothing of its copy.
+#[track_caller]
+fn check_follows(node: &Client) {
+    let mut found = String::new();
+    let follows = || {
+        found = node.get("/readyz").text;
+        let status = node.get("/v1/cluster").expect(200);
+        let lags = |log: &Value| log["lag"] != 0;
+        found == "ready\n" && !status["status"]["logs"].as_array().expect("a list").iter().any(lags)
+    };
+    assert!(within(COPIES_WITHIN, follows), "{} lacks something: {found}", node.url());
 }
 
 fn events(node: &Client, user: &str) -> Events {
