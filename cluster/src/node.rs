@@ -141,7 +141,7 @@ impl Node {
     }
 
     /// Adopts the placement of a heartbeat if its node is the coordinator, as far as the catalog was read. A node that
-    /// reads the catalog no further takes it from whoever has one.
+    /// reads the catalog no further takes it from any node that has one.
     pub(crate) fn adopt_of(&self, heartbeat: &Heartbeat) {
         let Some(placement) = &heartbeat.placement else { return };
         let (cursor, phase) = (self.catalog().state.cursor(), self.catalog().state.phase());
