@@ -20,7 +20,7 @@ mod written_body;
 use std::sync::Arc;
 
 use axum::http::Uri;
-use celeris_model::{ClusterView, DecisionId, ModelId, NodeName, PlacementRevision};
+use celeris_model::{ClusterView, DecisionId, LogId, ModelId, NodeName, Partition, PlacementRevision};
 use celeris_storage::{Storage, StorageError};
 use tokio::sync::{Semaphore, watch};
 
@@ -103,6 +103,16 @@ impl Cluster {
     pub async fn fetch_decision(&self, storage: &Storage, of: (ModelId, &DecisionId)) -> Result<(), StorageError> {
         let (peers, node, revision) = self.peers();
         self.moved_decisions.fetch(storage, of, (&self.forwarder, &peers, (&node, revision))).await
+    }
+
+    /// Makes sure that this node owns the users of a partition: what it has found of them then is so. An owner that was
+    /// cut off may not know what another has acknowledged since.
+    ///
+    /// # Errors
+    /// `NotOwner` or `Fenced` if another node owns them, others if the log does not answer.
+    pub async fn confirm(&self, partition: Partition) -> Result<(), StorageError> {
+        let Some(LogId::Shard(shard)) = log_of(&self.view(), partition) else { return Err(StorageError::NotOwner) };
+        self.freshness.confirm(shard).await
     }
 
     /// The age of the copies of this node.

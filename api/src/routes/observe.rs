@@ -1,7 +1,7 @@
 //! Feedback: single observations and NDJSON streams of observations.
 
 use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use celeris_model::Observation;
 use celeris_predictor::PendingObservation;
 use celeris_storage::AckMode;
@@ -16,7 +16,7 @@ use crate::extract::{InModel, parse};
 use crate::ingest_pool::{ANSWER_BYTES, BATCH_LINES, Dispatched, OfStream, PARSED_BATCHES};
 use crate::line_replies::{self, Replies};
 use crate::ndjson::{self, Line, Reading};
-use crate::routing::{ForUser, answer_lines};
+use crate::routing::{ForUser, WroteNothing, answer_lines};
 use crate::schema::observations::{ObserveBody, ObserveReply, ObservedArray, ObservedLine};
 use crate::state::Node;
 
@@ -37,14 +37,19 @@ pub async fn observe(
     State(node): State<Node>,
     InModel(model): InModel,
     ForUser { body, .. }: ForUser<ObserveBody>,
-) -> Result<Answer<ObserveReply>, ApiError> {
+) -> Result<Response, ApiError> {
     let observation = body.observation()?;
     if let (Some(cluster), Some(decision)) = (&node.cluster, &observation.decision) {
         let decided_by = node.predictor.models().decides_as(&model)?;
         cluster.fetch_decision(&node.storage, (decided_by, decision)).await?;
     }
     let observed = node.predictor.ingest().observe(&model, observation).await?;
-    Ok(Answer(observed.into()))
+    let duplicate = observed.duplicate;
+    let mut response = Answer(ObserveReply::from(observed)).into_response();
+    if duplicate {
+        response.extensions_mut().insert(WroteNothing);
+    }
+    Ok(response)
 }
 
 /// Learns from many observations: one JSON object per line, or a JSON array of them.

@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use celeris_model::ClusterView;
+use celeris_model::{ClusterView, Partition};
 
 use super::Target;
 use super::for_user::{Elsewhere, Noted};
@@ -59,6 +59,10 @@ pub struct Exchange<'a> {
     pub carried: Carried,
 }
 
+/// Marks the response to a write that was there already.
+#[derive(Debug, Clone, Copy)]
+pub struct WroteNothing;
+
 /// The result of one attempt.
 enum Attempt {
     Answered(Response),
@@ -90,7 +94,14 @@ impl Exchange<'_> {
                             // So that the client finds the change on every node.
                             self.cluster.freshness().settle().await;
                         }
-                        self.answered_here(response)
+                        let refuted = match self.found_nothing(&response) {
+                            Some(partition) => self.cluster.confirm(partition).await.err(),
+                            None => None,
+                        };
+                        match refuted {
+                            Some(error) => Attempt::failed(error.into()),
+                            None => self.answered_here(response),
+                        }
                     }
                     None => return Err(cut_off()),
                 },
@@ -125,6 +136,20 @@ impl Exchange<'_> {
             return Place::of(&view, log(&view));
         }
         self.watching.settled(log, self.hop.map(|hop| hop.revision)).await.unwrap_or(Place::Unplaced)
+    }
+
+    /// The users of a write that has found nothing to write, in the copy of this node: the answer counts only if the node
+    /// owns them still.
+    fn found_nothing(&self, response: &Response) -> Option<Partition> {
+        let is_write = match self.rule.route {
+            Route::UserInPath | Route::Observation => true,
+            Route::UserInBody => self.rule.repeat == Repeat::WithId,
+            _ => false,
+        };
+        let found_nothing =
+            ApiError::says_what_there_is(response.status()) || response.extensions().get::<WroteNothing>().is_some();
+        let partition = self.noted.partition().or(self.target.and_then(Target::partition));
+        partition.filter(|_| is_write && found_nothing)
     }
 
     /// Looks at what this node answered.
@@ -256,17 +281,18 @@ fn undecided() -> ApiError {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use axum::Router;
     use axum::body::Bytes;
-    use celeris_model::{LogId, NodeName, Partition, Placement, PlacementRevision, Shards};
+    use celeris_model::{LogId, NodeName, Placement, PlacementRevision, Shard, Shards};
     use celeris_storage::StorageError;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
     use tokio::sync::watch;
 
     use super::*;
-    use crate::cluster::{Membership, Unmeasured};
+    use crate::cluster::{Confirming, Freshness, Membership, Unmeasured};
 
     fn name(text: &str) -> NodeName {
         NodeName::new(text).unwrap()
@@ -330,6 +356,48 @@ mod tests {
             let answered = exchange(&cluster, Repeat::Never, None).run(run).await.unwrap();
             assert_eq!((answered.status(), &*text(answered).await), (StatusCode::OK, "b"));
         }
+    }
+
+    /// An owner that finds out, when it asks the log, that another node has taken over.
+    struct Deposed(watch::Sender<ClusterView>, ClusterView);
+
+    impl Freshness for Deposed {
+        fn staleness(&self, _shard: Shard) -> Option<Duration> {
+            None
+        }
+
+        fn confirm(&self, _shard: Shard) -> Confirming<'_> {
+            self.0.send_replace(self.1.clone());
+            Box::pin(std::future::ready(Err(StorageError::Fenced)))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_deposed_owner_does_not_find_is_asked_of_the_new_one() {
+        let url = other_node().await;
+        let there = || {
+            let mut response = "there already".into_response();
+            response.extensions_mut().insert(WroteNothing);
+            response
+        };
+        let found: [&dyn Fn() -> Response; 4] = [
+            &|| StatusCode::NOT_FOUND.into_response(),
+            &|| StatusCode::CONFLICT.into_response(),
+            &|| StatusCode::GONE.into_response(),
+            &there,
+        ];
+        for found in found {
+            let (sender, views) = watch::channel(view("a", &url));
+            let freshness = Arc::new(Deposed(sender, view("b", &url)));
+            let cluster = Cluster::new(Membership { views, freshness }, 1);
+            let answered = exchange(&cluster, Repeat::Safe, None).run(async |_: Request| Ok(found())).await.unwrap();
+            assert_eq!((answered.status(), &*text(answered).await), (StatusCode::OK, "b"));
+        }
+        // What it has written counts, and so does what an owner that is confirmed does not find.
+        let (_views, cluster) = cluster(view("a", &url));
+        let run = async |_: Request| Ok(StatusCode::NOT_FOUND.into_response());
+        let answered = exchange(&cluster, Repeat::Safe, None).run(run).await.unwrap();
+        assert_eq!(answered.status(), StatusCode::NOT_FOUND);
     }
 
     #[tokio::test]

@@ -24,6 +24,7 @@ use crate::error::ApiError;
 use crate::media_types::MediaType;
 use crate::state::Node;
 
+pub use exchange::WroteNothing;
 use exchange::{Carried, Exchange};
 pub use for_user::ForUser;
 use for_user::Noted;

@@ -105,6 +105,14 @@ impl Answering {
             Ok(pending) => self.node.predictor.ingest().finish_observe(pending).await.map_err(ApiError::from),
             Err(error) => Err(error),
         };
+        let wrote_nothing = observed.as_ref().map_or_else(ApiError::is_of_state, |observed| observed.duplicate);
+        if wrote_nothing && let Some(cluster) = &self.node.cluster {
+            match cluster.confirm(dealt.partition).await.map_err(ApiError::from) {
+                Ok(()) => {}
+                Err(error) if error.is_not_owner() => return Answer::Again(dealt),
+                Err(error) => return Answer::Refused(error),
+            }
+        }
         match observed {
             Ok(observed) => Answer::Observed(Box::new(observed)),
             Err(error) if error.is_not_owner() => Answer::Again(dealt),

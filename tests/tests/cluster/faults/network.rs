@@ -8,10 +8,10 @@ use celeris_tests::eventually;
 use crate::run::{Run, scenarios};
 
 scenarios! {
-    Network by hand: an_owner_is_cut_off_from_the_servers,
+    Network: an_owner_is_cut_off_from_the_servers,
     Network: an_owner_is_cut_off_from_the_other_nodes,
-    Network by hand: an_owner_is_cut_off_from_everything,
-    Network by hand: an_owner_loses_one_direction_to_the_servers,
+    Network: an_owner_is_cut_off_from_everything,
+    Network: an_owner_loses_one_direction_to_the_servers,
     Network: an_owner_loses_one_direction_to_the_other_nodes,
     Network: a_leader_of_a_log_is_cut_off_from_the_other_servers,
     Network: a_leader_of_a_log_loses_one_direction_to_the_other_servers,
