@@ -228,13 +228,7 @@ impl ApiError {
         self.slug == NOT_OWNER
     }
 
-    /// Whether it says what there is, by which a write has found nothing to do.
-    #[must_use]
-    pub fn is_of_state(&self) -> bool {
-        Self::says_what_there_is(self.status)
-    }
-
-    /// See [`ApiError::is_of_state`], of the status of a response.
+    /// Whether a status says what there is, by which a write has found nothing to do.
     #[must_use]
     pub fn says_what_there_is(status: StatusCode) -> bool {
         [StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::GONE].contains(&status)

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use celeris_model::{
     Decision, DecisionFacts, DecisionId, Joined, ModelId, Observation, ObservationId, Record, RecordKind, Sequence,
-    StreamName, Timestamp, UserEpoch,
+    StreamName, UserEpoch,
 };
 use celeris_storage::{HistorySpan, Storage};
 use hashlink::LruCache;
@@ -97,7 +97,7 @@ impl Attribution {
     /// Finds the decision of the model or selection `decided_by` that an observation names. Reads
     /// from disk if it is not in memory.
     pub(crate) fn target(&self, decided_by: ModelId, id: &DecisionId) -> Result<Target, PredictorError> {
-        if self.is_expired(id) {
+        if self.storage.decisions().is_expired(id, SystemTime::now().into()) {
             return Ok(Target::Absent(id.clone(), Joined::Expired));
         }
         let found = match self.storage.decisions().unwritten(decided_by, id) {
@@ -105,14 +105,6 @@ impl Attribution {
             None => self.storage.decisions().get(decided_by, id)?,
         };
         Ok(found.map_or_else(|| Target::Absent(id.clone(), Joined::Unknown), Target::Found))
-    }
-
-    /// Whether the decision is older than the retention time, whether it has been deleted yet or
-    /// not.
-    fn is_expired(&self, id: &DecisionId) -> bool {
-        let kept = i64::try_from(self.storage.decisions().retention().as_millis()).unwrap_or(i64::MAX);
-        let now = Timestamp::from(SystemTime::now());
-        id.made_at().is_some_and(|made| made.0.saturating_add(kept) < now.0)
     }
 
     /// The decision facts for the record of an observation.

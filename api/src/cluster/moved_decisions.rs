@@ -3,12 +3,11 @@
 //! A decision stays where it was made. When the user has moved, and a reward names the decision, it is copied from the
 //! node that has it; without that a planned restart would cost the rewards of all that was shown before.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::body::Bytes;
 use axum::http::Request;
-use celeris_model::{Decision, DecisionId, ModelId, NodeName, PlacementRevision, Timestamp};
+use celeris_model::{Decision, DecisionId, ModelId, NodeName, PlacementRevision};
 use celeris_storage::{Storage, StorageError};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -34,8 +33,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 const UNKNOWN_MAX: usize = 16_384;
 
 /// The path of a decision at another node.
-#[must_use]
-pub fn path(model: ModelId, id: &DecisionId) -> String {
+fn path(model: ModelId, id: &DecisionId) -> String {
     format!("/v1/cluster/decisions/{model}/{id}")
 }
 
@@ -61,7 +59,7 @@ impl MovedDecisions {
         &self,
         storage: &Storage,
         of: (ModelId, &DecisionId),
-        nodes: (&Arc<Forwarder>, &[Peer], (&NodeName, PlacementRevision)),
+        nodes: (&Forwarder, &[Peer], (&NodeName, PlacementRevision)),
     ) -> Result<(), StorageError> {
         if !is_missing(storage, of)? || self.is_unknown(of) {
             return Ok(());
@@ -89,13 +87,11 @@ impl MovedDecisions {
 /// Whether a decision that may be kept somewhere is not here.
 fn is_missing(storage: &Storage, (model, id): (ModelId, &DecisionId)) -> Result<bool, StorageError> {
     let decisions = storage.decisions();
-    let kept = i64::try_from(decisions.retention().as_millis()).unwrap_or(i64::MAX);
     // Only ids of decisions are sent to other nodes.
-    let Some(made) = id.made_at() else { return Ok(false) };
-    if !id.as_str().bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
+    if id.made_at().is_none() || !id.as_str().bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
         return Ok(false);
     }
-    if made.0.saturating_add(kept) < Timestamp::from(SystemTime::now()).0 {
+    if decisions.is_expired(id, SystemTime::now().into()) {
         return Ok(false);
     }
     Ok(decisions.unwritten(model, id).is_none() && decisions.get(model, id)?.is_none())
@@ -110,7 +106,7 @@ enum Found {
 
 async fn ask(
     (model, id): (ModelId, &DecisionId),
-    (forwarder, peers, from): (&Arc<Forwarder>, &[Peer], (&NodeName, PlacementRevision)),
+    (forwarder, peers, from): (&Forwarder, &[Peer], (&NodeName, PlacementRevision)),
 ) -> Found {
     let Ok(request) = Request::get(path(model, id)).body(()) else { return Found::Nowhere };
     let request = Kept { parts: request.into_parts().0, body: Bytes::new() };

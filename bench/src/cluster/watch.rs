@@ -23,7 +23,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// Between a failed request and its repetition.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
-/// After a loss, each shard is to take so many writes, and this time is to pass, before it counts as
+/// After a loss, each shard must take this number of writes, and this time must pass, before it counts as
 /// survived.
 const WRITES: usize = 20;
 const SETTLED_AFTER: Duration = Duration::from_secs(2);

@@ -22,7 +22,7 @@ use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use celeris_model::{Decision, DecisionId, ModelId, RecordedCandidates};
+use celeris_model::{Decision, DecisionId, ModelId, RecordedCandidates, Timestamp};
 use parking_lot::Mutex;
 
 use self::counters::Counters;
@@ -163,6 +163,13 @@ impl Decisions {
     #[must_use]
     pub fn retention(&self) -> Duration {
         self.retention
+    }
+
+    /// Whether a decision is older than the retention time, whether it has been deleted yet or not.
+    #[must_use]
+    pub fn is_expired(&self, id: &DecisionId, now: Timestamp) -> bool {
+        let kept = i64::try_from(self.retention.as_millis()).unwrap_or(i64::MAX);
+        id.made_at().is_some_and(|made| made.0.saturating_add(kept) < now.0)
     }
 
     /// Waits until all decisions accepted so far are on disk. Blocks the thread.

@@ -46,7 +46,7 @@ fn rewards_find_the_decisions_of_users_who_have_moved() {
         assert_eq!(outcomes.len(), 1, "{found}");
         assert_eq!((&outcomes[0]["item"], &outcomes[0]["joined"]), (&json!(item), &json!("slot")), "{found}");
     }
-    // What nobody has decided stays unknown.
+    // A decision that no node has made stays unknown.
     let never =
         json!({"user": "user-1", "item": "item-1", "label": 1, "decision_id": "0199aa00-0000-7000-8000-000000000000"});
     cluster.model(2, MODEL).post("observe", &never).expect(200);

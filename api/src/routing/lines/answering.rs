@@ -105,7 +105,10 @@ impl Answering {
             Ok(pending) => self.node.predictor.ingest().finish_observe(pending).await.map_err(ApiError::from),
             Err(error) => Err(error),
         };
-        let wrote_nothing = observed.as_ref().map_or_else(ApiError::is_of_state, |observed| observed.duplicate);
+        let wrote_nothing = match &observed {
+            Ok(observed) => observed.duplicate,
+            Err(error) => ApiError::says_what_there_is(error.status()),
+        };
         if wrote_nothing && let Some(cluster) = &self.node.cluster {
             match cluster.confirm(dealt.partition).await.map_err(ApiError::from) {
                 Ok(()) => {}
