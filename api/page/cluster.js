@@ -62,8 +62,8 @@ function problemRow({ of, problem }) {
   );
 }
 
-function describeNode({ node, url, live, draining, owns }, map) {
-  const state = live ? (draining ? 'draining' : 'live') : 'down';
+function describeNode({ node, url, live, starting, draining, owns }, map) {
+  const state = live ? (draining ? 'draining' : 'live') : starting ? 'starting' : 'down';
   const roles = [node === map.coordinator ? 'coordinator' : null, node === map.node ? 'this node' : null];
   // A dead node owns nothing, whatever it said last.
   return { node, url, state, roles: roles.filter((role) => role !== null), owns: live ? owns : 0 };

@@ -196,7 +196,24 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
 /// How long a node that is to stop waits at most until other nodes own its logs.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Between two looks whether a node that starts has joined its cluster.
+const JOINED_LOOK: Duration = Duration::from_millis(50);
+
 impl Node {
+    /// Whether the node has what it needs to answer and forward requests: on its own at once, in a cluster once it has
+    /// the map of the owners and the catalog.
+    #[must_use]
+    pub fn has_joined(&self) -> bool {
+        self.replication.as_ref().is_none_or(|replication| replication.has_joined())
+    }
+
+    /// Completes once [`Node::has_joined`].
+    pub async fn joined(&self) {
+        while !self.has_joined() {
+            tokio::time::sleep(JOINED_LOOK).await;
+        }
+    }
+
     /// Completes if the node cannot take part in its cluster any more, and has to be started again.
     pub async fn failed(&self) -> String {
         let Some(replication) = &self.replication else { return std::future::pending().await };

@@ -4,6 +4,7 @@ mod backup;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::iter;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use celeris_storage::{Storage, StorageOptions};
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::models::print;
+use crate::models::{aligned, print};
 use crate::node_client::{NodeArgs, NodeClient};
 use crate::serve::runtime;
 
@@ -110,7 +111,7 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     print(&as_text(&reply))
 }
 
-fn text(value: &Value) -> &str {
+fn text_of(value: &Value) -> &str {
     value.as_str().unwrap_or("-")
 }
 
@@ -120,54 +121,62 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 
 fn as_text(reply: &Value) -> String {
     let (map, status) = (&reply["map"], &reply["status"]);
-    let mut lines = format!(
-        "cluster {}, incarnation {}, coordinator {}, map {}.{}\n\n{:<12} {:<9} {:>4}  url\n",
-        text(&status["cluster"]),
+    let mut text = format!(
+        "cluster {}, incarnation {}, map {}.{}, as node {} knows it\n\n",
+        text_of(&status["cluster"]),
         status["incarnation"],
-        text(&map["coordinator"]),
         map["revision"]["epoch"],
         map["revision"]["number"],
-        "node",
-        "state",
-        "owns"
+        text_of(&map["node"]),
     );
-    for node in list(&status["nodes"]) {
-        let state = match (node["live"] == true, node["draining"] == true) {
-            (false, _) => "DOWN",
-            (true, true) => "draining",
-            (true, false) => "live",
-        };
-        let _ = writeln!(lines, "{:<12} {state:<9} {:>4}  {}", text(&node["node"]), node["owns"], text(&node["url"]));
-    }
-    let _ = writeln!(
-        lines,
-        "\n{:<8} {:<12} {:>5} {:>10} {:>10} {:>6}  on {}",
-        "log",
-        "owner",
-        "epoch",
-        "applied",
-        "durable",
-        "lag",
-        text(&map["node"])
+    let header = ["NODE", "STATE", "SHARDS", "URL", ""].map(str::to_owned);
+    let nodes = list(&status["nodes"]).map(|node| node_row(node, map));
+    text.push_str(&aligned(&iter::once(header).chain(nodes).collect::<Vec<_>>()));
+    text.push('\n');
+    let header = ["LOG", "OWNER", "EPOCH", "APPLIED", "SYNCED", "LACKS", "THIS NODE"].map(str::to_owned);
+    let logs = list(&status["logs"]).map(log_row);
+    text.push_str(&aligned(&iter::once(header).chain(logs).collect::<Vec<_>>()));
+    text.push_str(
+        "Applied and synced: the last batch in the copy of this node; lacks: the batches that are not yet.\n",
     );
-    for log in list(&status["logs"]) {
-        let _ = writeln!(
-            lines,
-            "{:<8} {:<12} {:>5} {:>10} {:>10} {:>6}  {}{}",
-            text(&log["log"]),
-            text(&log["owner"]),
-            log["epoch"],
-            log["applied"],
-            log["durable"],
-            log["lag"],
-            text(&log["phase"]),
-            log["problem"].as_str().map(|problem| format!(": {problem}")).unwrap_or_default()
-        );
-    }
     if let Some(failure) = status["failure"].as_str() {
-        let _ = writeln!(lines, "\n{failure}");
+        let _ = writeln!(text, "\n{failure}");
     }
-    lines
+    text
+}
+
+fn node_row(node: &Value, map: &Value) -> [String; 5] {
+    let is = |state: &str| node[state] == true;
+    let state = match (is("live"), is("draining")) {
+        (false, _) if is("starting") => "starting",
+        (false, _) => "DOWN",
+        (true, true) => "draining",
+        (true, false) => "live",
+    };
+    let is_coordinator = node["node"] == map["coordinator"];
+    // The catalog is a log too.
+    let shards = node["owns"].as_u64().unwrap_or(0).saturating_sub(u64::from(is_coordinator));
+    let role = if is_coordinator { "coordinator" } else { "" };
+    [
+        text_of(&node["node"]).to_owned(),
+        state.to_owned(),
+        shards.to_string(),
+        text_of(&node["url"]).to_owned(),
+        role.to_owned(),
+    ]
+}
+
+fn log_row(log: &Value) -> [String; 7] {
+    let problem = log["problem"].as_str().map(|problem| format!(": {problem}")).unwrap_or_default();
+    [
+        text_of(&log["log"]).to_owned(),
+        text_of(&log["owner"]).to_owned(),
+        log["epoch"].to_string(),
+        log["applied"].to_string(),
+        log["durable"].to_string(),
+        log["lag"].to_string(),
+        format!("{}{problem}", text_of(&log["phase"])),
+    ]
 }
 
 /// One line a second: who owns how many shards, and how fast the logs grow. If the node does not answer,
@@ -179,7 +188,7 @@ fn watch(args: &NodeArgs) -> Result<(), Failure> {
         let reply = urls.iter().find_map(|url| cluster_of(&NodeClient::new(&NodeArgs { url: url.clone() })).ok());
         let line = match reply {
             Some(reply) => {
-                urls = list(&reply["map"]["nodes"]).map(|node| text(&node["url"]).to_owned()).collect();
+                urls = list(&reply["map"]["nodes"]).map(|node| text_of(&node["url"]).to_owned()).collect();
                 urls.push(args.url.clone());
                 let batches: u64 = list(&reply["status"]["logs"]).filter_map(|log| log["applied"].as_u64()).sum();
                 let now = Instant::now();
@@ -196,7 +205,7 @@ fn watch(args: &NodeArgs) -> Result<(), Failure> {
 
 fn as_line(reply: &Value, rate: f64) -> String {
     let (map, status) = (&reply["map"], &reply["status"]);
-    let mut shards: BTreeMap<&str, usize> = list(&map["nodes"]).map(|node| (text(&node["node"]), 0)).collect();
+    let mut shards: BTreeMap<&str, usize> = list(&map["nodes"]).map(|node| (text_of(&node["node"]), 0)).collect();
     let mut unowned = 0;
     for shard in list(&map["shards"]) {
         match shard["owner"].as_str() {
@@ -210,7 +219,7 @@ fn as_line(reply: &Value, rate: f64) -> String {
     format!(
         "shards {}, without owner {unowned}, coordinator {}, {rate:.0} batches/s, lag {lag}, problems {problems}",
         owners.join(" "),
-        text(&map["coordinator"])
+        text_of(&map["coordinator"])
     )
 }
 
@@ -221,7 +230,7 @@ fn drain(args: &DrainArgs) -> Result<(), Failure> {
     let until = Instant::now() + DRAIN_TIMEOUT;
     loop {
         let reply = cluster_of(&client)?;
-        let node = text(&reply["map"]["node"]).to_owned();
+        let node = text_of(&reply["map"]["node"]).to_owned();
         let owns = list(&reply["status"]["nodes"]).find(|other| other["node"] == node.as_str());
         let owns = owns.and_then(|node| node["owns"].as_u64()).unwrap_or(0);
         if owns == 0 {

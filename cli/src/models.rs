@@ -30,10 +30,15 @@ pub fn table(reply: &Value) -> String {
     }
     let header = ["MODEL", "LOSS", "VERSION", "ITEMS", "OBSERVATIONS", "RECENT LOSS", "POLICY"].map(str::to_owned);
     let rows: Vec<[String; 7]> = std::iter::once(header).chain(models.iter().map(row)).collect();
+    aligned(&rows)
+}
+
+/// Rows as lines, each column as wide as its widest cell.
+pub fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
     let mut text = String::new();
-    for row in &rows {
+    for row in rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -68,7 +69,7 @@ pub async fn listen(config: &Config) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Prints the readiness line, the only line on standard output, which programs can wait for.
+/// Prints the readiness line, once the node can answer: the only line on standard output, which programs can wait for.
 pub fn announce(address: SocketAddr) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready http://{address}").and_then(|()| out.flush()).map_err(Failure::other)
@@ -86,7 +87,7 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-/// Serves until SIGTERM or SIGINT, drains the requests in flight, and closes the store.
+/// Serves until SIGTERM or SIGINT, says so once the node has joined its cluster, drains the requests in flight, and closes the store.
 pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result<(), Failure> {
     let served = async {
         let asked_to_stop = asked_to_stop()?;
@@ -100,8 +101,14 @@ pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result
                 failure = leaving.failed() => tracing::error!("stopping: {failure}"),
             }
         };
-        announce(listener.local_addr().map_err(Failure::other)?)?;
-        server::serve(listener, node.clone(), &config.server, shutdown).await.map_err(Failure::other)
+        let address = listener.local_addr().map_err(Failure::other)?;
+        let mut serving = pin!(server::serve(listener, node.clone(), &config.server, shutdown));
+        tokio::select! {
+            served = &mut serving => return served.map_err(Failure::other),
+            () = node.joined() => {}
+        }
+        announce(address)?;
+        serving.await.map_err(Failure::other)
     };
     let served = served.await;
     close(&node)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::Client;
 use celeris_model::LogId;
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
@@ -45,9 +46,12 @@ pub(crate) async fn send(node: Arc<Node>) {
 
 pub(crate) async fn send_one(node: &Node) {
     let heartbeat = node.next_heartbeat();
-    let message = serde_json::to_vec(&heartbeat).expect("numbers and texts become JSON");
-    let subject = node.names.heartbeat(node.writer.node.as_str());
-    if let Err(error) = node.access.client.publish(subject, message.into()).await {
+    publish(&node.access.client, node.names.heartbeat(node.writer.node.as_str()), &heartbeat).await;
+}
+
+pub(crate) async fn publish(client: &Client, subject: String, heartbeat: &Heartbeat) {
+    let message = serde_json::to_vec(heartbeat).expect("numbers and texts become JSON");
+    if let Err(error) = client.publish(subject, message.into()).await {
         tracing::debug!(%error, "a heartbeat is not sent");
     }
 }

@@ -5,12 +5,18 @@ use celeris_storage::StorageError;
 use thiserror::Error;
 
 impl ClusterError {
+    /// Whether servers do not answer, which may pass.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::MonitorSilent { .. })
+    }
+
     /// Whether a setting, or what it names, has to be changed.
     #[must_use]
     pub fn is_configuration(&self) -> bool {
         matches!(
             self,
             Self::Name { .. }
+                | Self::Address { .. }
                 | Self::ServerVersion { .. }
                 | Self::NoSync { .. }
                 | Self::SyncUnknown { .. }
@@ -23,6 +29,8 @@ impl ClusterError {
 pub enum ClusterError {
     #[error("{what} {name:?} must consist of 1 to 64 ASCII letters, digits, `-` and `_`")]
     Name { what: &'static str, name: String },
+    #[error("the addresses of the NATS servers, {servers}, are not valid: {reason}")]
+    Address { servers: String, reason: String },
     #[error("cannot connect to the NATS servers {servers}: {reason}")]
     Connect { servers: String, reason: String },
     #[error("the NATS server {server} has version {version}, and {needed} or later is needed: update it")]
@@ -37,6 +45,10 @@ pub enum ClusterError {
          `cluster.nats_monitor`, or accept the loss of acknowledged records with `cluster.unsafe_no_sync`"
     )]
     SyncUnknown { reason: String },
+    #[error(
+        "too few of the NATS servers' monitoring ports answer ({reason}): start the servers, and check          `cluster.nats_monitor`"
+    )]
+    MonitorSilent { reason: String },
     #[error("cannot {action} the stream {stream}: {reason}")]
     Stream { action: &'static str, stream: String, reason: String },
     #[error("the identity of the cluster in the stream {stream} cannot be read: {reason}")]

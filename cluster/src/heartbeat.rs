@@ -20,6 +20,8 @@ pub struct Heartbeat {
     pub url: String,
     /// The formats of batches that the node reads.
     pub formats: Vec<u8>,
+    /// Whether the node does not take part yet. The logs are kept for it from where its copy ends.
+    pub is_starting: bool,
     /// Whether the node gives its logs up.
     pub is_draining: bool,
     /// Whether the node has stopped: this is its last heartbeat.

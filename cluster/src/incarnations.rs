@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use celeris_model::{LogId, Shards};
 use celeris_storage::ClusterIdentity;
+use futures_util::{StreamExt as _, future};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -18,6 +19,9 @@ use crate::streams::{Access, Link, Names};
 
 /// Servers reserve the maximum size of each stream.
 const BYTES_MAX: u64 = 1 << 20;
+
+/// How long the servers may take to list their streams.
+const NAMES_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How often the last message is asked for, if the stream has one.
 const READ_ATTEMPTS: usize = 20;
@@ -31,18 +35,28 @@ struct Incarnation {
     from: Option<u64>,
 }
 
-/// Reads the identity of the last incarnation, or founds the cluster. Also returns whether it began with the
-/// copy of a node.
+/// The identity of a cluster's last incarnation.
+pub(crate) struct Identified {
+    pub(crate) identity: ClusterIdentity,
+    /// Whether it began with the copy of a node.
+    pub(crate) is_from_copy: bool,
+    /// Whether this node has founded the cluster.
+    pub(crate) is_founded: bool,
+}
+
+/// Reads the identity of the last incarnation, or founds the cluster.
 pub(crate) async fn find_or_found(
     access: &Access,
     options: &ClusterOptions,
     abort: watch::Receiver<bool>,
-) -> Result<(ClusterIdentity, bool), ClusterError> {
+) -> Result<Identified, ClusterError> {
     let (stream, subject) = Names::incarnations(&options.cluster);
     let link = Link { access: access.clone(), stream, subject };
     link.create(&StreamOptions { bytes_max: BYTES_MAX, ..options.streams.clone() }).await?;
     let mut last = link.extent_at_start().await?.last;
+    let mut is_founded = false;
     if last == 0 {
+        warn_of_others(access, options).await;
         let message = found(options)?;
         let appender = Appender {
             link: link.clone(),
@@ -52,13 +66,31 @@ pub(crate) async fn find_or_found(
             bytes_max: message.len(),
         };
         match appender.append(0, &message).await {
-            Outcome::Appended { .. } => tracing::info!(cluster = options.cluster, "the cluster is founded"),
-            Outcome::Taken(_) => tracing::info!(cluster = options.cluster, "another node has founded the cluster"),
+            Outcome::Appended { .. } => is_founded = true,
+            // Another node has founded it meanwhile.
+            Outcome::Taken(_) => {}
             outcome => return Err(failed(&link, format!("the first message is {outcome:?}"))),
         }
         last = 1;
     }
-    read(&link, options, last).await
+    let (identity, is_from_copy) = read(&link, options, last).await?;
+    Ok(Identified { identity, is_from_copy, is_founded })
+}
+
+/// Names the other clusters that these servers hold: a name that is misspelt founds another one.
+async fn warn_of_others(access: &Access, options: &ClusterOptions) {
+    let names = access.requests.stream_names().filter_map(|name| future::ready(name.ok())).collect::<Vec<_>>();
+    let Ok(names) = tokio::time::timeout(NAMES_TIMEOUT, names).await else { return };
+    let others: Vec<&str> = names.iter().filter_map(|name| Names::cluster_of(name)).collect();
+    let others: Vec<&str> = others.into_iter().filter(|other| *other != options.cluster).collect();
+    if !others.is_empty() {
+        tracing::warn!(
+            cluster = options.cluster,
+            "no cluster of this name is on these servers, so it is founded; there are {}. If this node belongs to \
+             one of them, stop it and correct `cluster.name`",
+            others.join(", ")
+        );
+    }
 }
 
 /// Where an incarnation comes from: the copy of a node.

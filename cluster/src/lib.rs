@@ -26,7 +26,8 @@
 //!
 //! | module                        | purpose                                                          |
 //! |-------------------------------|------------------------------------------------------------------|
-//! | `cluster`                     | [`Cluster`]: joins, starts and stops everything                  |
+//! | `joining`                     | [`Joined`]: connects, founds or joins the cluster, and starts    |
+//! | `cluster`                     | [`Cluster`]: a node that takes part                              |
 //! | `steering`, `upkeep`, `beating`, `status` | who is to own what; syncs, trimming, ages of copies; heartbeats; reports |
 //! | `node`                        | what these share                                                 |
 //! | `log_task`                    | the life of a log: followed, claimed, owned, released            |
@@ -47,6 +48,7 @@ mod follower;
 mod heartbeat;
 mod hooks;
 mod incarnations;
+mod joining;
 mod log_state;
 mod log_task;
 mod members;
@@ -61,11 +63,12 @@ mod streams;
 mod term;
 mod upkeep;
 
-pub use cluster::{Cluster, Joined};
+pub use cluster::Cluster;
 pub use error::ClusterError;
 pub use heartbeat::{Heartbeat, LogReport};
 pub use hooks::Hooks;
 pub use incarnations::Origin;
+pub use joining::{Joined, begin_incarnation};
 pub use log_state::{Phase, Problem};
 pub use options::{ClusterOptions, StreamOptions, Timing};
 pub use status::{ClusterStatus, LogStatus, NodeStatus};

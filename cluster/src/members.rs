@@ -92,10 +92,15 @@ impl Members {
 
     /// The last heartbeats of the other live nodes, in the order of their names.
     pub(crate) fn live(&self, now: Instant) -> impl Iterator<Item = &Heartbeat> {
-        self.all(now).filter(|(_, is_live)| *is_live).map(|(heartbeat, _)| heartbeat)
+        self.running(now).filter(|heartbeat| !heartbeat.is_starting)
     }
 
-    /// The last heartbeats of all other nodes ever heard, and whether they are alive.
+    /// The last heartbeats of the other nodes whose processes run: of the live ones, and of those that start.
+    pub(crate) fn running(&self, now: Instant) -> impl Iterator<Item = &Heartbeat> {
+        self.all(now).filter(|(_, is_running)| *is_running).map(|(heartbeat, _)| heartbeat)
+    }
+
+    /// The last heartbeats of all other nodes ever heard, and whether their processes run.
     pub(crate) fn all(&self, now: Instant) -> impl Iterator<Item = (&Heartbeat, bool)> {
         let now = self.clock(now);
         self.known.values().map(move |Member { heard, heartbeat }| {
@@ -181,6 +186,7 @@ mod tests {
             counter,
             url: String::new(),
             formats: vec![1],
+            is_starting: false,
             is_draining: false,
             is_stopped: false,
             logs: BTreeMap::new(),
@@ -209,6 +215,18 @@ mod tests {
         assert_eq!(members.hear(start + 8 * SECOND, last), Heard::New);
         assert!(!members.may_live(start + 8 * SECOND, &b), "it said so");
         assert_eq!(members.all(start + 8 * SECOND).count(), 1);
+    }
+
+    #[test]
+    fn a_node_that_starts_is_heard_and_not_live() {
+        let (now, mut members) = (Instant::now(), members());
+        let starting = Heartbeat { is_starting: true, ..heartbeat("b", 2, 1) };
+        assert_eq!(members.hear(now, starting), Heard::New);
+        assert_eq!((members.live(now).count(), members.running(now).count()), (0, 1));
+        assert!(!members.may_live(now, &NodeName::new("b").unwrap()), "it owns nothing yet");
+        assert_eq!(members.hear(now, heartbeat("b", 2, 2)), Heard::New);
+        assert_eq!(members.live(now).count(), 1);
+        assert_eq!(members.running(now + 4 * SECOND).count(), 0);
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) struct Node {
     /// The disk has no room for further changes.
     is_full: AtomicBool,
     pub(crate) is_stopped: AtomicBool,
-    counter: AtomicU64,
+    counter: Arc<AtomicU64>,
     pub(crate) ready: Mutex<Vec<String>>,
     /// Asks for a heartbeat at once.
     pub(crate) beat: Notify,
@@ -52,11 +52,13 @@ pub(crate) struct NodeParts {
     pub(crate) access: Access,
     pub(crate) logs: BTreeMap<LogId, LogHandle>,
     pub(crate) view: watch::Sender<ClusterView>,
+    /// Counts the heartbeats of the process.
+    pub(crate) counter: Arc<AtomicU64>,
 }
 
 impl Node {
     pub(crate) fn new(parts: NodeParts) -> Self {
-        let NodeParts { options, names, writer, access, logs, view } = parts;
+        let NodeParts { options, names, writer, access, logs, view, counter } = parts;
         let members = Arc::new(Mutex::new(Members::new(writer.clone(), options.timing.dead_after)));
         Self {
             options,
@@ -69,7 +71,7 @@ impl Node {
             is_draining: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
-            counter: AtomicU64::new(0),
+            counter,
             ready: Mutex::default(),
             beat: Notify::new(),
             failure: watch::Sender::new(None),
@@ -104,6 +106,7 @@ impl Node {
             counter: self.counter.fetch_add(1, Ordering::Relaxed) + 1,
             url: self.options.url.clone(),
             formats: vec![FORMAT],
+            is_starting: false,
             is_draining: self.is_draining(),
             is_stopped: self.is_stopped.load(Ordering::Relaxed),
             logs: self.logs.iter().map(|(log, handle)| (short_name(*log), report(&handle.state))).collect(),

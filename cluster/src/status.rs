@@ -33,6 +33,8 @@ pub struct ClusterStatus {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeStatus {
     pub is_live: bool,
+    /// Whether its process runs, and does not take part yet.
+    pub is_starting: bool,
     pub is_draining: bool,
     pub url: String,
     pub ready: Vec<String>,
@@ -63,9 +65,10 @@ pub(crate) fn of(node: &Node) -> ClusterStatus {
         .members
         .lock()
         .all(Instant::now())
-        .map(|(heartbeat, is_live)| {
+        .map(|(heartbeat, is_running)| {
             let status = NodeStatus {
-                is_live,
+                is_live: is_running && !heartbeat.is_starting,
+                is_starting: is_running && heartbeat.is_starting,
                 is_draining: heartbeat.is_draining,
                 url: heartbeat.url.clone(),
                 ready: heartbeat.ready.clone(),
@@ -76,6 +79,7 @@ pub(crate) fn of(node: &Node) -> ClusterStatus {
         .collect();
     let own = NodeStatus {
         is_live: true,
+        is_starting: false,
         is_draining: node.is_draining(),
         url: node.options.url.clone(),
         ready: node.ready.lock().clone(),

@@ -30,6 +30,11 @@ impl Names {
         (format!("celeris-{cluster}-incarnations"), format!("celeris.{cluster}.incarnations"))
     }
 
+    /// The cluster whose stream of incarnations has this name.
+    pub(crate) fn cluster_of(stream: &str) -> Option<&str> {
+        stream.strip_prefix("celeris-")?.strip_suffix("-incarnations")
+    }
+
     pub(crate) fn stream(&self, log: LogId) -> String {
         format!("celeris-{}-{}-{}", self.cluster, self.incarnation, short_name(log))
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -191,18 +190,15 @@ pub(crate) struct TermJournal(pub(crate) Arc<Term>);
 
 impl Journal for TermJournal {
     fn append(&mut self, group: &[u8]) -> Result<Vec<u8>, JournalError> {
-        let (reply, answer) = mpsc::sync_channel(1);
-        let (term, body) = (Arc::clone(&self.0), Body::Group(Bytes::copy_from_slice(group)));
-        self.0.runtime.spawn(async move {
-            // The thread below waits for it.
-            let _ = reply.send(term.append_in_turn(body).await);
-        });
-        let stopped = || JournalError::Stopped { reason: "the node stops".to_owned() };
-        match answer.recv() {
-            Ok(Ok(cursor)) => Ok(cursor.encode()),
-            Ok(Err(TermEnd::Fenced)) => Err(JournalError::Fenced),
-            Ok(Err(TermEnd::Stopped(reason))) => Err(JournalError::Stopped { reason }),
-            Ok(Err(TermEnd::Released)) | Err(_) => Err(stopped()),
+        let body = Body::Group(Bytes::copy_from_slice(group));
+        // On this thread, without a way through another: that would be two more switches for each append. The thread may
+        // be one of a runtime, which its own `block_on` refuses.
+        let _entered = self.0.runtime.enter();
+        match futures_executor::block_on(self.0.append_in_turn(body)) {
+            Ok(cursor) => Ok(cursor.encode()),
+            Err(TermEnd::Fenced) => Err(JournalError::Fenced),
+            Err(TermEnd::Stopped(reason)) => Err(JournalError::Stopped { reason }),
+            Err(TermEnd::Released) => Err(JournalError::Stopped { reason: "the node stops".to_owned() }),
         }
     }
 }

@@ -124,7 +124,11 @@ async fn look(node: &Node, (log, handle): (LogId, &LogHandle), term: &Arc<Term>,
     if extent.bytes <= streams.trim_bytes && trimmed.elapsed() < streams.trim_delay {
         return;
     }
-    let of_others = node.live().into_iter().map(|other| other.logs.get(&name).copied().unwrap_or_default()).collect();
+    let of_others = {
+        let members = node.members.lock();
+        let running = members.running(Instant::now());
+        running.map(|other| other.logs.get(&name).copied().unwrap_or_default()).collect()
+    };
     let enough = if extent.bytes > streams.bytes_max / 2 { Enough::Copies } else { Enough::All };
     let Some(durable) = durable_in_copies(of_others, handle.state.durable(), (streams.copies_min, enough)) else {
         return;
@@ -158,7 +162,7 @@ enum Enough {
     Copies,
 }
 
-/// The position of a log up to which enough copies have synced it: this node's, and those of other live nodes. One that
+/// The position of a log up to which enough copies have synced it: this node's, and those of other nodes that run or start. One that
 /// has stopped following does not count: it needs the copy of another node anyway.
 fn durable_in_copies(of_others: Vec<LogReport>, own: u64, (copies_min, enough): (usize, Enough)) -> Option<u64> {
     let of_others = of_others.into_iter().filter(|report| !report.is_stuck).map(|report| report.durable);

@@ -88,7 +88,7 @@ pub async fn begin_incarnation(config: &config::Cluster, storage: &Storage) -> R
         Some(of) => Origin { incarnation: Some(of.incarnation), shards: of.shards, hash_key: of.hash_key },
         None => Origin { incarnation: None, shards: options.shards, hash_key: storage.hash_key()? },
     };
-    Ok(Replication::begin_incarnation(options, &origin).await?)
+    Ok(celeris_cluster::begin_incarnation(options, &origin).await?)
 }
 
 impl Member {
@@ -96,10 +96,10 @@ impl Member {
     /// socket. Must be called in a runtime, on a thread that may block.
     ///
     /// # Errors
-    /// Those of [`Replication::join`].
+    /// Those of [`Joined::join`].
     pub fn join(config: &config::Cluster, address: SocketAddr) -> Result<Option<Self>, JoinError> {
         let Some(options) = options(config, address) else { return Ok(None) };
-        let joined = Handle::current().block_on(Replication::join(options))?;
+        let joined = Handle::current().block_on(Joined::join(options))?;
         Ok(Some(Self {
             joined,
             downloader: Downloader::start(),
@@ -115,6 +115,8 @@ impl Member {
     /// Those of the store, or `Copy` if no other node can be reached that has one.
     pub fn open_store(&self, dir: &Path, options: &StorageOptions) -> Result<Storage, JoinError> {
         let identity = self.joined.identity();
+        // What the logs have now is there when this node begins to read them, however long it takes to get there.
+        Handle::current().block_on(self.joined.announce(None))?;
         finish_replacing(dir).map_err(JoinError::Copy)?;
         match DirectoryContents::of(dir)? {
             DirectoryContents::Nothing => {
@@ -142,6 +144,7 @@ impl Member {
             storage = Storage::open_replica(dir, options, identity)?;
         }
         erase_left_decisions(&storage)?;
+        Handle::current().block_on(self.joined.announce(Some(&storage)))?;
         Ok(storage)
     }
 

@@ -18,8 +18,8 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Readiness: answers 200 while the node accepts observations and its log is undamaged; in a cluster, while it
-/// follows all logs.
+/// Readiness: answers 200 while the node accepts observations and its log is undamaged; in a cluster, once
+/// it has the map of the owners, and while it follows all logs.
 #[utoipa::path(get, path = "/readyz", tag = "node",
     responses((status = 200, body = String, description = "The node accepts observations")))]
 async fn readyz(State(node): State<Node>) -> Result<&'static str, ApiError> {
@@ -31,6 +31,11 @@ async fn readyz(State(node): State<Node>) -> Result<&'static str, ApiError> {
     });
     if let Some(problem) = problem {
         return Err(ApiError::unavailable(problem));
+    }
+    if !node.has_joined() {
+        return Err(ApiError::unavailable(
+            "the node joins its cluster: it has no map of the owners, or lacks models and items",
+        ));
     }
     Ok("ready\n")
 }

@@ -113,8 +113,9 @@ impl<T: DeserializeOwned + Named + Send + Sync> FromRequest<Node> for ForUser<T>
 /// The parameter `staleness` of a reading.
 fn staleness(uri: &Uri, body: &impl Named) -> Result<Option<Duration>, ApiError> {
     let (Some(_), Some((consistency, _))) = (uri.query(), body.reads()) else { return Ok(None) };
-    let Query(Reading { staleness }) =
-        Query::try_from_uri(uri).map_err(|rejection| ApiError::field("staleness", rejection.body_text()))?;
+    let Query(reading) =
+        Query::<Reading>::try_from_uri(uri).map_err(|rejection| ApiError::field("staleness", rejection.body_text()))?;
+    let staleness = reading.allowed().map_err(|reason| ApiError::field("staleness", reason))?;
     if staleness.is_some() && consistency == Consistency::Latest {
         return Err(ApiError::field("staleness", "not together with consistency latest; leave one out"));
     }

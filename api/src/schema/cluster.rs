@@ -57,9 +57,11 @@ pub struct NodeState {
     pub url: String,
     /// Whether it was heard of in the last seconds.
     pub live: bool,
+    /// Whether its process runs, and gets ready to take part.
+    pub starting: bool,
     /// Whether it gives its users up.
     pub draining: bool,
-    /// The number of logs that it owns.
+    /// The number of logs that it owns: its shards, and the catalog if it is the coordinator.
     pub owns: usize,
 }
 
@@ -96,6 +98,7 @@ impl From<ClusterStatus> for ClusterState {
             owns: status.logs.values().filter(|log| status.is_live && log.epoch.is_some()).count(),
             url: status.url,
             live: status.is_live,
+            starting: status.is_starting,
             draining: status.is_draining,
         };
         let log = |(log, status): (String, LogStatus)| LogState {

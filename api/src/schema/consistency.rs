@@ -25,7 +25,19 @@ pub enum Consistency {
 pub struct Reading {
     /// In a cluster, any node may answer from its copy if that is at most this old, for example
     /// `5s`; not together with `consistency: "latest"` in the body.
-    #[serde(with = "humantime_serde")]
-    #[param(value_type = Option<String>)]
-    pub staleness: Option<Duration>,
+    pub staleness: Option<String>,
+}
+
+impl Reading {
+    /// The age that is allowed.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn allowed(&self) -> Result<Option<Duration>, String> {
+        let parse = |text: &String| {
+            let wrong = |_| format!("{text:?} is no duration; give a number and a unit, such as 5s or 500ms");
+            humantime_serde::re::humantime::parse_duration(text).map_err(wrong)
+        };
+        self.staleness.as_ref().map(parse).transpose()
+    }
 }

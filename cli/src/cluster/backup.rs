@@ -15,7 +15,7 @@ use celeris_manager::{RemoteFile, VersionSource, VersionsKept, keep_versions};
 use celeris_storage::{DiskSpace, Storage, StorageOptions};
 use serde_json::Value;
 
-use super::{cluster_of, events_of, list, text};
+use super::{cluster_of, events_of, list, text_of};
 use crate::Failure;
 use crate::interrupt::at_interrupt;
 use crate::models::print;
@@ -88,9 +88,9 @@ fn flaw(reply: &Value) -> Option<String> {
         return Some(failure.to_owned());
     }
     list(&status["logs"]).find_map(|log| {
-        let name = text(&log["log"]);
-        match text(&log["phase"]) {
-            "stuck" => Some(format!("{name}: {}", text(&log["problem"]))),
+        let name = text_of(&log["log"]);
+        match text_of(&log["phase"]) {
+            "stuck" => Some(format!("{name}: {}", text_of(&log["problem"]))),
             "following" => match log["staleness_seconds"].as_f64() {
                 Some(age) if age <= STALE_SECONDS => None,
                 Some(age) => Some(format!("its copy of {name} may be {age:.0} seconds old")),
@@ -105,14 +105,14 @@ fn flaw(reply: &Value) -> Option<String> {
 fn check_is_whole(reply: &Value) -> Result<(), Failure> {
     let Some(flaw) = flaw(reply) else { return Ok(()) };
     let better = list(&reply["map"]["nodes"]).find(|node| {
-        let client = NodeClient::new(&NodeArgs { url: text(&node["url"]).to_owned() });
+        let client = NodeClient::new(&NodeArgs { url: text_of(&node["url"]).to_owned() });
         cluster_of(&client).is_ok_and(|reply| self::flaw(&reply).is_none())
     });
     let advice = match better {
-        Some(node) => format!("node {} is up to date: --url {}", text(&node["node"]), text(&node["url"])),
+        Some(node) => format!("node {} is up to date: --url {}", text_of(&node["node"]), text_of(&node["url"])),
         None => "no other node is known to be better; see `celeris cluster status`".to_owned(),
     };
-    Err(Failure::other(format!("node {} is not up to date: {flaw}. {advice}", text(&reply["map"]["node"]))))
+    Err(Failure::other(format!("node {} is not up to date: {flaw}. {advice}", text_of(&reply["map"]["node"]))))
 }
 
 /// Creates the folder, which must be empty.
@@ -142,7 +142,7 @@ fn stop_at_interrupt(incomplete: &Path) {
 fn urls(client: &NodeClient, reply: &Value) -> Vec<String> {
     let this = &reply["map"]["node"];
     let others = list(&reply["map"]["nodes"]).filter(|node| node["node"] != *this);
-    std::iter::once(client.url().to_owned()).chain(others.map(|node| text(&node["url"]).to_owned())).collect()
+    std::iter::once(client.url().to_owned()).chain(others.map(|node| text_of(&node["url"]).to_owned())).collect()
 }
 
 /// Copies the store and its versions into a folder, and returns what they are.

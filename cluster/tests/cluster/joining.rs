@@ -1,6 +1,6 @@
 //! Founding and joining a cluster, and leaving it.
 
-use celeris_cluster::{Cluster, ClusterError, Phase};
+use celeris_cluster::{ClusterError, Joined, Phase};
 use celeris_model::{LogId, Shards};
 use serde_json::json;
 
@@ -12,7 +12,7 @@ async fn of_two_founders_one_wins_and_both_have_its_identity() {
     let Some(servers) = Servers::start(1, Sync::Always) else { return };
     let [mut first, second] = [0, 1].map(|number| options(&servers, number));
     first.shards = Shards::new(5).unwrap();
-    let (first, second) = tokio::join!(Cluster::join(first), Cluster::join(second));
+    let (first, second) = tokio::join!(Joined::join(first), Joined::join(second));
     let (first, second) = (first.unwrap(), second.unwrap());
     assert_eq!(first.identity(), second.identity());
     assert_eq!(first.identity().incarnation, 1);
@@ -22,13 +22,13 @@ async fn of_two_founders_one_wins_and_both_have_its_identity() {
 async fn servers_that_do_not_sync_are_refused_unless_that_is_accepted() {
     let Some(servers) = Servers::start(1, Sync::Seldom) else { return };
     let mut options = options(&servers, 0);
-    let refused = Cluster::join(options.clone()).await.err();
+    let refused = Joined::join(options.clone()).await.err();
     assert!(matches!(refused, Some(ClusterError::NoSync { .. })), "{refused:?}");
     options.monitor_urls.clear();
-    let unknown = Cluster::join(options.clone()).await.err();
+    let unknown = Joined::join(options.clone()).await.err();
     assert!(matches!(unknown, Some(ClusterError::SyncUnknown { .. })), "{unknown:?}");
     options.unsafe_no_sync = true;
-    Cluster::join(options).await.unwrap();
+    Joined::join(options).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celeris_cluster::{Cluster, ClusterError, ClusterOptions, Hooks, LogStatus, Phase, short_name};
+use celeris_cluster::{Cluster, ClusterError, ClusterOptions, Hooks, Joined, LogStatus, Phase, short_name};
 use celeris_model::{
     ItemId, LogId, NodeName, ObservationId, Record, RecordKind, Shards, StreamName, Timestamp, UserEpoch, UserId,
 };
@@ -102,8 +102,20 @@ impl TestNode {
     }
 
     pub async fn start(&mut self) -> Result<(), ClusterError> {
-        let joined = Cluster::join(self.options.clone()).await?;
+        let joined = self.join().await?;
+        self.start_joined(joined).await
+    }
+
+    /// Joins as far as a node does before it opens its store.
+    pub async fn join(&self) -> Result<Joined, ClusterError> {
+        let joined = Joined::join(self.options.clone()).await?;
+        joined.announce(None).await?;
+        Ok(joined)
+    }
+
+    pub async fn start_joined(&mut self, joined: Joined) -> Result<(), ClusterError> {
         let storage = Storage::open_replica(self.dir.path(), &StorageOptions::default(), joined.identity())?;
+        joined.announce(Some(&storage)).await?;
         let (storage, hooks) = (Arc::new(storage), Arc::<Recorder>::default());
         let cluster = joined.start(Arc::clone(&storage), Arc::clone(&hooks) as Arc<dyn Hooks>).await?;
         self.running = Some(Running { cluster, storage, hooks });

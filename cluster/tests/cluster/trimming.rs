@@ -40,6 +40,41 @@ async fn the_last_write_of_a_log_does_not_stay_in_the_stream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn logs_are_kept_for_a_node_that_starts() {
+    let Some(servers) = Servers::start(1, Sync::Always) else { return };
+    let mut nodes: Vec<TestNode> = (0..2).map(|number| TestNode::new(options(&servers, number))).collect();
+    for node in &mut nodes {
+        node.options.streams.trim_bytes = 0;
+        node.options.streams.copies_min = 1;
+        node.options.timing.upkeep = Duration::from_millis(20);
+    }
+    nodes[0].start().await.unwrap();
+    settled(&[&nodes[0]]).await;
+    let joined = nodes[1].join().await.unwrap();
+    let mut starting = nodes.pop().unwrap();
+    let nodes = Mutex::new(nodes);
+    // Long enough for many looks at the streams.
+    for number in 0..300 {
+        write(&nodes, number).await;
+    }
+    let mut nodes = nodes.into_inner();
+    let shard = LogId::Shard(nodes[0].running().storage.log().shard_of(&user(0)));
+    let mut stream = stream_of(&servers, shard).await;
+    assert_eq!(stream.info().await.unwrap().state.first_sequence, 1);
+    starting.start_joined(joined).await.unwrap();
+    nodes.push(starting);
+    settled(&[&nodes[0], &nodes[1]]).await;
+    let ends = || [0, 1].map(|node: usize| nodes[node].running().status(shard).applied);
+    eventually("the copy is complete", || ends()[0] == ends()[1]).await;
+    // From then on it holds nothing up.
+    let deadline = std::time::Instant::now() + crate::nodes::LIMIT;
+    while stream.info().await.unwrap().state.first_sequence < 10 {
+        assert!(std::time::Instant::now() < deadline, "{:?}", stream.cached_info().state);
+    }
+    stop(&mut nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_needs_what_was_trimmed_is_told_so() {
     let Some(servers) = Servers::start(1, Sync::Always) else { return };
     let mut nodes: Vec<TestNode> = (0..2).map(|number| TestNode::new(options(&servers, number))).collect();

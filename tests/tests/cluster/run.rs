@@ -120,21 +120,6 @@ impl Run {
         self.reach_all();
     }
 
-    /// Restarts nodes that ask for it: a log may be trimmed between the look at its beginning and the first
-    /// heartbeat of a node that starts.
-    #[track_caller]
-    fn restart_behind(&mut self) {
-        for node in 0..self.cluster.len() {
-            let ready = self.cluster.client(node).get("/readyz").text;
-            if ready.contains("start the node again") {
-                eprintln!("node {} is restarted: {ready}", Cluster::name(node));
-                self.terminate_node(node);
-                self.start_node(node);
-                self.cluster.await_owners();
-            }
-        }
-    }
-
     /// An owner of a shard, if possible one that is not the coordinator.
     #[track_caller]
     pub fn any_owner(&mut self) -> usize {
@@ -221,7 +206,6 @@ fn play(scenario: &Scenario, seed: u64) -> Option<()> {
     Run::go_on(1.0);
     run.cluster.nats.await_ready();
     run.cluster.await_owners();
-    run.restart_behind();
     let Run { cluster, load, .. } = run;
     let operations: Vec<Operation> = load.stop();
     assert!(operations.len() > 50, "the clients were hardly served");

@@ -233,6 +233,7 @@ fn readings_are_answered_by_copies_that_are_young_enough() {
     assert_eq!(predict("")["user_epoch"], 1);
     let wrong = cluster.client(0).post(&format!("{PREDICT}?staleness=soon"), &body);
     assert_eq!(wrong.status, 422, "{}", wrong.text);
+    assert!(wrong.text.contains("5s or 500ms"), "{}", wrong.text);
     let both = json!({"user": user, "item": "item-1", "consistency": "latest"});
     assert_eq!(cluster.client(0).post(&format!("{PREDICT}?staleness=5s"), &both).status, 422);
 }

@@ -1,0 +1,360 @@
+//! How a node becomes a member of a cluster: it connects, checks the servers, learns the identity of the cluster or
+//! founds it, and begins to take part.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_nats::{Client, ConnectOptions};
+use celeris_model::{ClusterView, LogId, NodeName, Placement};
+use celeris_storage::{ClusterIdentity, Storage};
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::append::Appender;
+use crate::batch::{FORMAT, Writer};
+use crate::beating;
+use crate::chain::Cursor;
+use crate::cluster::Cluster;
+use crate::error::ClusterError;
+use crate::heartbeat::{Heartbeat, LogReport};
+use crate::hooks::Hooks;
+use crate::incarnations::{self, Identified, Origin};
+use crate::log_state::LogState;
+use crate::log_task::LogTask;
+use crate::node::{LogHandle, Node, NodeParts};
+use crate::options::ClusterOptions;
+use crate::server_checks;
+use crate::streams::{Access, Names, short_name};
+
+/// How long the first connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long servers that do not answer yet are waited for, and how often they are tried and reported.
+const SERVERS_WAIT: Duration = Duration::from_secs(60);
+const SERVERS_RETRY: Duration = Duration::from_secs(1);
+const SERVERS_REPORT: Duration = Duration::from_secs(10);
+
+/// A node that knows its cluster and takes no part in it yet.
+pub struct Joined {
+    options: ClusterOptions,
+    access: Access,
+    identified: Identified,
+    writer: Writer,
+    view: watch::Sender<ClusterView>,
+    abort: watch::Sender<bool>,
+    /// Counts the heartbeats of the process.
+    counter: Arc<AtomicU64>,
+    starting: Mutex<Option<Starting>>,
+}
+
+/// The heartbeats of a node that starts. They end when it is dropped.
+struct Starting(JoinHandle<()>);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Joined {
+    /// Connects to the NATS servers, checks them, reads the identity of the cluster, or founds it, and
+    /// creates the logs' streams unless they exist. Servers that do not answer yet are waited for.
+    ///
+    /// # Errors
+    /// `Name`, `Connect`, `ServerVersion`, `NoSync`, `SyncUnknown`, `Stream`,
+    /// `Identity`, `Random`; `NameTaken` if another process has the node's name.
+    pub async fn join(options: ClusterOptions) -> Result<Self, ClusterError> {
+        let (client, access) = connect(&options).await?;
+        let writer = Writer { node: options.node.clone(), process: process_number()? };
+        let abort = watch::Sender::new(false);
+        let identified = incarnations::find_or_found(&access, &options, abort.subscribe()).await?;
+        let identity = &identified.identity;
+        let (cluster, shards) = (identity.name.as_str(), identity.shards.count());
+        if identified.is_founded {
+            tracing::info!(cluster, shards, "a new cluster is founded");
+        } else {
+            tracing::info!(cluster, shards, incarnation = identity.incarnation, "the node joins the cluster");
+        }
+        let names = Names { cluster: options.cluster.clone(), incarnation: identity.incarnation };
+        check_name(&client, &names, &options).await?;
+        for log in logs(identity) {
+            names.link(&access, log).create(&options.streams).await?;
+        }
+        let view =
+            ClusterView { node: options.node.clone(), placement: Placement::default(), owned: BTreeSet::default() };
+        let view = watch::Sender::new(view);
+        let (counter, starting) = (Arc::default(), Mutex::default());
+        Ok(Self { options, access, identified, writer, view, abort, counter, starting })
+    }
+
+    /// As [`Cluster::view`]; nothing is placed before the start.
+    #[must_use]
+    pub fn view(&self) -> watch::Receiver<ClusterView> {
+        self.view.subscribe()
+    }
+
+    /// What the store is opened with.
+    #[must_use]
+    pub fn identity(&self) -> &ClusterIdentity {
+        &self.identified.identity
+    }
+
+    /// Tells the other nodes, until the start, that this one starts with this store, or none: the logs are not trimmed
+    /// past what it has, unless they are full. Must be called in a runtime; syncs the store.
+    ///
+    /// # Errors
+    /// `NotAReplica` or `Storage`.
+    pub async fn announce(&self, storage: Option<&Storage>) -> Result<(), ClusterError> {
+        let mut reports = BTreeMap::new();
+        if let Some(storage) = storage {
+            for (log, cursor) in storage.replica().ok_or(ClusterError::NotAReplica)?.sync()? {
+                let durable = Cursor::decode(&cursor).unwrap_or_default().sequence;
+                reports.insert(short_name(log), LogReport { applied: durable, durable, ..LogReport::default() });
+            }
+        }
+        let mut heartbeat = Heartbeat {
+            node: self.writer.node.clone(),
+            process: self.writer.process,
+            counter: 0,
+            url: self.options.url.clone(),
+            formats: vec![FORMAT],
+            is_starting: true,
+            is_draining: false,
+            is_stopped: false,
+            logs: reports,
+            ready: Vec::new(),
+            placement: None,
+        };
+        let (client, subject) = (self.access.client.clone(), self.names().heartbeat(self.writer.node.as_str()));
+        let (counter, mut ticks) = (Arc::clone(&self.counter), tokio::time::interval(self.options.timing.heartbeat));
+        let mut beat = async move || {
+            ticks.tick().await;
+            heartbeat.counter = counter.fetch_add(1, Ordering::Relaxed) + 1;
+            beating::publish(&client, subject.clone(), &heartbeat).await;
+        };
+        *self.starting.lock() = None;
+        beat().await;
+        if let Err(error) = self.access.client.flush().await {
+            tracing::debug!(%error, "the start of the node is not announced");
+        }
+        let beats = tokio::spawn(async move {
+            loop {
+                beat().await;
+            }
+        });
+        *self.starting.lock() = Some(Starting(beats));
+        Ok(())
+    }
+
+    /// Whether an empty store lacks what the cluster had before its logs began.
+    ///
+    /// # Errors
+    /// `Stream`.
+    pub async fn needs_copy(&self) -> Result<bool, ClusterError> {
+        if self.identified.is_from_copy {
+            return Ok(true);
+        }
+        for log in logs(self.identity()) {
+            if self.first(log).await? > 1 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a log does not reach back to where the store ends, so that the store of another node has to be
+    /// copied.
+    ///
+    /// # Errors
+    /// `NotAReplica`, `Stream` or `Storage`.
+    pub async fn is_behind(&self, storage: &Storage) -> Result<bool, ClusterError> {
+        for log in logs(self.identity()) {
+            if end_of(storage, log)? + 1 < self.first(log).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The first sequence that the stream of a log has or will have.
+    async fn first(&self, log: LogId) -> Result<u64, ClusterError> {
+        Ok(self.names().link(&self.access, log).extent().await?.first)
+    }
+
+    fn names(&self) -> Names {
+        Names { cluster: self.options.cluster.clone(), incarnation: self.identity().incarnation }
+    }
+
+    /// The other live nodes with their URLs: listens for their heartbeats.
+    pub async fn peers(&self) -> BTreeMap<NodeName, String> {
+        let mut peers = BTreeMap::new();
+        let subscribed = self.access.client.subscribe(self.names().heartbeat("*")).await;
+        let Ok(mut heartbeats) = subscribed else { return peers };
+        let listen = async {
+            while let Some(message) = heartbeats.next().await {
+                if let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&message.payload)
+                    && !heartbeat.is_stopped
+                    && !heartbeat.is_starting
+                    && heartbeat.node != self.options.node
+                {
+                    peers.insert(heartbeat.node, heartbeat.url);
+                }
+            }
+        };
+        // It ends with the time only.
+        let _ = tokio::time::timeout(self.options.timing.heartbeat * 5 / 2, listen).await;
+        peers
+    }
+
+    /// Begins to take part. `storage` is of
+    /// [`Storage::open_replica`] with [`Joined::identity`]. Must be called in a runtime.
+    ///
+    /// # Errors
+    /// `NotAReplica` or `Stream`.
+    pub async fn start(self, storage: Arc<Storage>, hooks: Arc<dyn Hooks>) -> Result<Arc<Cluster>, ClusterError> {
+        let names = self.names();
+        let Self { options, access, writer, view, abort, counter, starting, .. } = self;
+        let ids: Vec<LogId> = storage.replica().ok_or(ClusterError::NotAReplica)?.logs().collect();
+        let changed = watch::Sender::new(());
+        let mut logs = BTreeMap::new();
+        for log in ids {
+            let link = names.link(&access, log);
+            let state = Arc::new(LogState::new(log, changed.clone()));
+            logs.insert(log, LogHandle { state, term: Arc::default(), link });
+        }
+        let node = Arc::new(Node::new(NodeParts { options, names, writer, access, logs, view, counter }));
+        let mut tasks = JoinSet::new();
+        for (log, handle) in &node.logs {
+            let appender = Appender {
+                link: handle.link.clone(),
+                retry_wait: node.options.timing.retry_wait,
+                abort: abort.subscribe(),
+                log: *log,
+                bytes_max: usize::try_from(node.options.streams.message_bytes_max).unwrap_or(usize::MAX),
+            };
+            let task = LogTask {
+                place: (*log, node.names.incarnation),
+                writer: node.writer.clone(),
+                storage: Arc::clone(&storage),
+                hooks: Arc::clone(&hooks),
+                state: Arc::clone(&handle.state),
+                catalog: Arc::clone(&node.catalog().state),
+                term: Arc::clone(&handle.term),
+                appender,
+                members: Arc::clone(&node.members),
+                timing: node.options.timing.clone(),
+            };
+            tasks.spawn(task.run());
+        }
+        drop(starting);
+        Ok(Arc::new(Cluster::start(node, storage, hooks, (abort, tasks, changed.subscribe()))))
+    }
+}
+
+/// Begins the next incarnation of a cluster with the copy of a node, which does not run.
+///
+/// # Errors
+/// `Identity` if the copy is of an earlier incarnation than the last, or as [`Joined::join`].
+pub async fn begin_incarnation(options: ClusterOptions, origin: &Origin) -> Result<ClusterIdentity, ClusterError> {
+    let (_client, access) = connect(&options).await?;
+    incarnations::begin(&access, &options, origin, watch::Sender::new(false).subscribe()).await
+}
+
+/// Connects to the servers and checks them, once they answer.
+async fn connect(options: &ClusterOptions) -> Result<(Client, Access), ClusterError> {
+    if NodeName::new(options.cluster.as_str()).is_err() {
+        let name = options.cluster.clone();
+        return Err(ClusterError::Name { what: "the name of the cluster", name });
+    }
+    let until = Instant::now() + SERVERS_WAIT;
+    let mut reported: Option<Instant> = None;
+    loop {
+        match connect_once(options).await {
+            Err(error) if error.is_silence() && Instant::now() < until => {
+                if reported.is_none_or(|at| at.elapsed() > SERVERS_REPORT) {
+                    tracing::warn!("{error}; the servers are waited for, at most {} s", SERVERS_WAIT.as_secs());
+                    reported = Some(Instant::now());
+                }
+                tokio::time::sleep(SERVERS_RETRY).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn connect_once(options: &ClusterOptions) -> Result<(Client, Access), ClusterError> {
+    let client = open(options).await?;
+    let server = client.server_info();
+    server_checks::check_version(&server.server_name, &server.version)?;
+    if options.unsafe_no_sync {
+        tracing::warn!("whether the NATS servers sync each write is not checked (unsafe_no_sync)");
+    } else {
+        server_checks::check_syncing(&options.monitor_urls).await?;
+    }
+    let access = Access::new(&client, &options.timing);
+    Ok((client, access))
+}
+
+async fn open(options: &ClusterOptions) -> Result<Client, ClusterError> {
+    let servers = options.servers.join(", ");
+    let connect = ConnectOptions::new()
+        .name(format!("celeris {} {}", options.cluster, options.node))
+        .connection_timeout(Duration::from_secs(2))
+        .ping_interval(Duration::from_secs(2))
+        .request_timeout(Some(Duration::from_secs(3)))
+        .reconnect_delay_callback(|attempts| Duration::from_millis(100 * (attempts as u64).min(10)));
+    let addresses: Result<Vec<async_nats::ServerAddr>, _> =
+        options.servers.iter().map(|server| server.parse()).collect();
+    let addresses =
+        addresses.map_err(|error| ClusterError::Address { servers: servers.clone(), reason: error.to_string() })?;
+    let failed = |reason: String| ClusterError::Connect { servers: servers.clone(), reason };
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect.connect(addresses)).await;
+    connected.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))
+}
+
+/// See [`Writer::process`].
+fn process_number() -> Result<u64, ClusterError> {
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    Ok(u64::try_from(started).unwrap_or_default() << 20 | u64::from(u32::from_le_bytes(random) >> 12))
+}
+
+/// The logs of an incarnation.
+fn logs(identity: &ClusterIdentity) -> impl Iterator<Item = LogId> + use<> {
+    std::iter::once(LogId::Catalog).chain(identity.shards.all().map(LogId::Shard))
+}
+
+/// The position of a log up to which a store is complete.
+fn end_of(storage: &Storage, log: LogId) -> Result<u64, ClusterError> {
+    let replica = storage.replica().ok_or(ClusterError::NotAReplica)?;
+    let cursor = replica.cursor(log)?.and_then(|cursor| Cursor::decode(&cursor)).unwrap_or_default();
+    Ok(cursor.sequence)
+}
+
+/// Listens whether another process has this node's name: two heartbeats, as one may be the last of
+/// a process that has ended.
+async fn check_name(client: &Client, names: &Names, options: &ClusterOptions) -> Result<(), ClusterError> {
+    let subscribed = client.subscribe(names.heartbeat(options.node.as_str())).await;
+    let failed = |reason: String| ClusterError::Connect { servers: options.servers.join(", "), reason };
+    let mut heartbeats = subscribed.map_err(|error| failed(error.to_string()))?;
+    let listen = async {
+        let mut alive = 0;
+        while let Some(message) = heartbeats.next().await {
+            let heartbeat = serde_json::from_slice::<Heartbeat>(&message.payload);
+            alive += u32::from(heartbeat.is_ok_and(|heartbeat| !heartbeat.is_stopped));
+            if alive == 2 {
+                return;
+            }
+        }
+    };
+    match tokio::time::timeout(options.timing.heartbeat * 5 / 2, listen).await {
+        Ok(()) => Err(ClusterError::NameTaken { node: options.node.clone() }),
+        Err(_) => Ok(()),
+    }
+}
