@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use celeris_api::cluster::begin_incarnation;
 use celeris_api::config;
-use celeris_storage::{Storage, StorageOptions};
+use celeris_storage::Storage;
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::export::open_stopped;
 use crate::models::{aligned, print};
 use crate::node_client::{NodeArgs, NodeClient};
 use crate::serve::runtime;
@@ -263,7 +264,7 @@ fn recover(args: &RecoverArgs) -> Result<(), Failure> {
     if config.cluster.name.is_none() {
         return Err(Failure::bad_input(format!("{}: cluster.name is missing", args.config.display())));
     }
-    let storage = Storage::open_existing(&args.data_dir, &StorageOptions::default())?;
+    let storage = open_stopped(&args.data_dir)?;
     let events = events_of(&storage);
     let of = match storage.cluster()? {
         Some(cluster) => format!("copy of cluster {}, incarnation {}", cluster.name, cluster.incarnation),

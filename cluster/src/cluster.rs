@@ -1,5 +1,6 @@
 //! A node's membership in a cluster.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,13 +11,17 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::append::Appender;
 use crate::error::ClusterError;
 use crate::heartbeat::Heartbeat;
 use crate::hooks::Hooks;
-use crate::node::Node;
+use crate::joining::Joined;
+use crate::log_state::LogState;
+use crate::log_task::LogTask;
+use crate::node::{LogHandle, Node, NodeParts};
 use crate::status::{self, ClusterStatus};
 use crate::term::TermEnd;
-use crate::{beating, incarnations, steering, upkeep};
+use crate::{beating, incarnations, questions, steering, upkeep};
 
 /// Between two looks for a later incarnation.
 const LOOK_FOR_INCARNATIONS: Duration = Duration::from_secs(5);
@@ -24,8 +29,9 @@ const LOOK_FOR_INCARNATIONS: Duration = Duration::from_secs(5);
 /// How long after the limit of [`Cluster::stop`] the tasks may take to notice it.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Owners look at their streams each few seconds, and hear of what other nodes have synced within a few more.
-const TRIM_LATE_MAX: Duration = Duration::from_secs(15);
+/// Owners look at their streams each few seconds, and hear of what other nodes have synced within a few more. The
+/// servers compact the logs of their own, which have the same batches, each two minutes.
+const TRIM_LATE_MAX: Duration = Duration::from_secs(15 + 225);
 
 /// A node that takes part in a cluster.
 pub struct Cluster {
@@ -35,25 +41,61 @@ pub struct Cluster {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Cluster {
-    /// Starts what works beside the tasks of the logs. Must be called in a runtime.
-    pub(crate) fn start(
-        node: Arc<Node>,
-        storage: Arc<Storage>,
-        hooks: Arc<dyn Hooks>,
-        (abort, logs, changed): (watch::Sender<bool>, JoinSet<()>, watch::Receiver<()>),
-    ) -> Self {
-        let tasks = vec![
+impl Joined {
+    /// Begins to take part. `storage` is of
+    /// [`Storage::open_replica`] with [`Joined::identity`]. Must be called in a runtime.
+    ///
+    /// # Errors
+    /// `NotAReplica` or `Stream`.
+    pub async fn start(self, storage: Arc<Storage>, hooks: Arc<dyn Hooks>) -> Result<Arc<Cluster>, ClusterError> {
+        let names = self.names();
+        let Self { options, access, writer, view, abort, counter, starting, .. } = self;
+        let ids: Vec<LogId> = storage.replica().ok_or(ClusterError::NotAReplica)?.logs().collect();
+        let changed = watch::Sender::new(());
+        let mut logs = BTreeMap::new();
+        for log in ids {
+            let link = names.link(&access, log);
+            let state = Arc::new(LogState::new(log, changed.clone()));
+            logs.insert(log, LogHandle { state, term: Arc::default(), link });
+        }
+        let node = Arc::new(Node::new(NodeParts { options, names, writer, access, logs, view, counter }));
+        let mut tasks = JoinSet::new();
+        for (log, handle) in &node.logs {
+            let appender = Appender {
+                link: handle.link.clone(),
+                retry_wait: node.options.timing.retry_wait,
+                abort: abort.subscribe(),
+                log: *log,
+                bytes_max: usize::try_from(node.options.streams.message_bytes_max).unwrap_or(usize::MAX),
+            };
+            let task = LogTask {
+                place: (*log, node.names.incarnation),
+                writer: node.writer.clone(),
+                storage: Arc::clone(&storage),
+                hooks: Arc::clone(&hooks),
+                state: Arc::clone(&handle.state),
+                catalog: Arc::clone(&node.catalog().state),
+                term: Arc::clone(&handle.term),
+                appender,
+                members: Arc::clone(&node.members),
+                timing: node.options.timing.clone(),
+            };
+            tasks.spawn(task.run());
+        }
+        drop(starting);
+        let others = vec![
             tokio::spawn(beating::send(Arc::clone(&node))),
             tokio::spawn(beating::hear(Arc::clone(&node))),
-            tokio::spawn(beating::answer(Arc::clone(&node), hooks)),
-            tokio::spawn(steering::steer(Arc::clone(&node), changed)),
+            tokio::spawn(questions::answer(Arc::clone(&node), Arc::clone(&storage), hooks)),
+            tokio::spawn(steering::steer(Arc::clone(&node), changed.subscribe())),
             tokio::spawn(upkeep::keep(Arc::clone(&node), storage)),
             tokio::spawn(notice_incarnations(Arc::clone(&node))),
         ];
-        Self { node, abort, logs: Mutex::new(Some(logs)), tasks: Mutex::new(tasks) }
+        Ok(Arc::new(Cluster { node, abort, logs: Mutex::new(Some(tasks)), tasks: Mutex::new(others) }))
     }
+}
 
+impl Cluster {
     /// What this node knows: the placement, and what it owns itself.
     #[must_use]
     pub fn view(&self) -> watch::Receiver<ClusterView> {
@@ -93,7 +135,7 @@ impl Cluster {
 
     /// Waits until the other live nodes have applied what this node has of the catalog, for a bounded time.
     pub async fn settle(&self) {
-        beating::settle(&self.node).await;
+        questions::settle(&self.node).await;
     }
 
     /// Gives the logs up to other nodes, as soon as there are any.
@@ -130,8 +172,7 @@ impl Cluster {
         self.node.logs.get(&log)?.state.staleness(self.node.options.timing.lease)
     }
 
-    /// How long after a change the logs in NATS hold what it has removed, if the live nodes sync it at once: they
-    /// are trimmed this often.
+    /// How long after a change the servers' files hold what it has removed, if the live nodes sync it at once.
     #[must_use]
     pub fn trimmed_within(&self) -> Duration {
         self.node.options.streams.trim_delay + TRIM_LATE_MAX

@@ -12,21 +12,15 @@ use celeris_storage::{ClusterIdentity, Storage};
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::append::Appender;
 use crate::batch::{FORMAT, Writer};
 use crate::beating;
 use crate::chain::Cursor;
-use crate::cluster::Cluster;
 use crate::error::ClusterError;
 use crate::heartbeat::{Heartbeat, LogReport};
-use crate::hooks::Hooks;
 use crate::incarnations::{self, Identified, Origin};
-use crate::log_state::LogState;
-use crate::log_task::LogTask;
-use crate::node::{LogHandle, Node, NodeParts};
 use crate::options::ClusterOptions;
 use crate::server_checks;
 use crate::streams::{Access, Names, short_name};
@@ -41,19 +35,19 @@ const SERVERS_REPORT: Duration = Duration::from_secs(10);
 
 /// A node that knows its cluster and takes no part in it yet.
 pub struct Joined {
-    options: ClusterOptions,
-    access: Access,
+    pub(crate) options: ClusterOptions,
+    pub(crate) access: Access,
     identified: Identified,
-    writer: Writer,
-    view: watch::Sender<ClusterView>,
-    abort: watch::Sender<bool>,
+    pub(crate) writer: Writer,
+    pub(crate) view: watch::Sender<ClusterView>,
+    pub(crate) abort: watch::Sender<bool>,
     /// Counts the heartbeats of the process.
-    counter: Arc<AtomicU64>,
-    starting: Mutex<Option<Starting>>,
+    pub(crate) counter: Arc<AtomicU64>,
+    pub(crate) starting: Mutex<Option<Starting>>,
 }
 
 /// The heartbeats of a node that starts. They end when it is dropped.
-struct Starting(JoinHandle<()>);
+pub(crate) struct Starting(JoinHandle<()>);
 
 impl Drop for Starting {
     fn drop(&mut self) {
@@ -186,7 +180,7 @@ impl Joined {
         Ok(self.names().link(&self.access, log).extent().await?.first)
     }
 
-    fn names(&self) -> Names {
+    pub(crate) fn names(&self) -> Names {
         Names { cluster: self.options.cluster.clone(), incarnation: self.identity().incarnation }
     }
 
@@ -209,50 +203,6 @@ impl Joined {
         // It ends with the time only.
         let _ = tokio::time::timeout(self.options.timing.heartbeat * 5 / 2, listen).await;
         peers
-    }
-
-    /// Begins to take part. `storage` is of
-    /// [`Storage::open_replica`] with [`Joined::identity`]. Must be called in a runtime.
-    ///
-    /// # Errors
-    /// `NotAReplica` or `Stream`.
-    pub async fn start(self, storage: Arc<Storage>, hooks: Arc<dyn Hooks>) -> Result<Arc<Cluster>, ClusterError> {
-        let names = self.names();
-        let Self { options, access, writer, view, abort, counter, starting, .. } = self;
-        let ids: Vec<LogId> = storage.replica().ok_or(ClusterError::NotAReplica)?.logs().collect();
-        let changed = watch::Sender::new(());
-        let mut logs = BTreeMap::new();
-        for log in ids {
-            let link = names.link(&access, log);
-            let state = Arc::new(LogState::new(log, changed.clone()));
-            logs.insert(log, LogHandle { state, term: Arc::default(), link });
-        }
-        let node = Arc::new(Node::new(NodeParts { options, names, writer, access, logs, view, counter }));
-        let mut tasks = JoinSet::new();
-        for (log, handle) in &node.logs {
-            let appender = Appender {
-                link: handle.link.clone(),
-                retry_wait: node.options.timing.retry_wait,
-                abort: abort.subscribe(),
-                log: *log,
-                bytes_max: usize::try_from(node.options.streams.message_bytes_max).unwrap_or(usize::MAX),
-            };
-            let task = LogTask {
-                place: (*log, node.names.incarnation),
-                writer: node.writer.clone(),
-                storage: Arc::clone(&storage),
-                hooks: Arc::clone(&hooks),
-                state: Arc::clone(&handle.state),
-                catalog: Arc::clone(&node.catalog().state),
-                term: Arc::clone(&handle.term),
-                appender,
-                members: Arc::clone(&node.members),
-                timing: node.options.timing.clone(),
-            };
-            tasks.spawn(task.run());
-        }
-        drop(starting);
-        Ok(Arc::new(Cluster::start(node, storage, hooks, (abort, tasks, changed.subscribe()))))
     }
 }
 

@@ -28,7 +28,8 @@
 //! |-------------------------------|------------------------------------------------------------------|
 //! | `joining`                     | [`Joined`]: connects, founds or joins the cluster, and starts    |
 //! | `cluster`                     | [`Cluster`]: a node that takes part                              |
-//! | `steering`, `upkeep`, `beating`, `status` | who is to own what; syncs, trimming, ages of copies; heartbeats; reports |
+//! | `steering`, `upkeep`, `status` | who is to own what; syncs, trimming, ages of copies; reports    |
+//! | `beating`, `questions`        | heartbeats; what nodes ask each other                            |
 //! | `node`                        | what these share                                                 |
 //! | `log_task`                    | the life of a log: followed, claimed, owned, released            |
 //! | `follower`, `reader`, `term`  | applying the log of another owner; appending to one's own        |
@@ -55,6 +56,7 @@ mod members;
 mod node;
 mod options;
 mod placement;
+mod questions;
 mod reader;
 mod server_checks;
 mod status;

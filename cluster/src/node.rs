@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use celeris_model::{ClusterView, LogId, NodeName, Placement};
+use celeris_storage::{Storage, StorageError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::batch::{FORMAT, Writer};
+use crate::chain::Cursor;
 use crate::heartbeat::{Heartbeat, LogReport};
 use crate::log_state::{LogState, Phase, Wish};
 use crate::log_task::TermSlot;
@@ -180,6 +182,28 @@ impl Node {
         });
         if is_changed {
             self.beat.notify_one();
+        }
+    }
+
+    /// Syncs the store, and notes which positions survive a power failure from then on.
+    pub(crate) async fn sync(&self, storage: &Arc<Storage>) {
+        let storage = Arc::clone(storage);
+        let sync = move || {
+            storage.health()?;
+            storage.replica().ok_or(StorageError::Closed)?.sync()
+        };
+        let synced = tokio::task::spawn_blocking(sync).await;
+        match synced {
+            Ok(Ok(cursors)) => {
+                for (log, cursor) in cursors {
+                    if let (Some(handle), Some(cursor)) = (self.logs.get(&log), Cursor::decode(&cursor)) {
+                        handle.state.set_durable(cursor.sequence);
+                    }
+                }
+            }
+            // The store takes no more writes, and other nodes can.
+            Ok(Err(error)) => self.fail(&format!("the store fails: {error}")),
+            Err(error) => tracing::error!(%error, "the copies are not synced"),
         }
     }
 

@@ -110,6 +110,7 @@ pub(crate) struct Link {
 pub(crate) struct Extent {
     pub(crate) first: u64,
     pub(crate) last: u64,
+    pub(crate) messages: u64,
     pub(crate) bytes: u64,
     /// Messages missing in between.
     pub(crate) deleted: u64,
@@ -156,6 +157,7 @@ impl Link {
         Ok(Extent {
             first: state.first_sequence,
             last: state.last_sequence,
+            messages: state.messages,
             bytes: state.bytes,
             deleted: state.deleted_count.unwrap_or(0),
         })

@@ -1,14 +1,13 @@
 //! A term: the time in which this node owns a log and appends to it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use celeris_model::LogId;
 use celeris_storage::{Journal, JournalError};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::time::Instant;
 
 use crate::append::{Appender, Outcome};
@@ -44,8 +43,6 @@ pub(crate) struct Term {
     parts: TermParts,
     /// The end of the log. Locked while one append is on its way.
     tail: Mutex<Cursor>,
-    /// Whether the last batch is a group, which may name users.
-    ends_with_group: AtomicBool,
     end: watch::Sender<Option<TermEnd>>,
     runtime: Handle,
 }
@@ -53,13 +50,7 @@ pub(crate) struct Term {
 impl Term {
     /// Begins after the claim, at `tail`. Must be called in a runtime.
     pub(crate) fn new(parts: TermParts, tail: Cursor) -> Self {
-        Self {
-            parts,
-            tail: Mutex::new(tail),
-            ends_with_group: AtomicBool::new(false),
-            end: watch::Sender::new(None),
-            runtime: Handle::current(),
-        }
+        Self { parts, tail: Mutex::new(tail), end: watch::Sender::new(None), runtime: Handle::current() }
     }
 
     /// Waits until the term takes no more appends.
@@ -73,6 +64,11 @@ impl Term {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.end.borrow().is_some()
+    }
+
+    /// The end of the log. Nothing is appended as long as it is held.
+    pub(crate) async fn hold(&self) -> MutexGuard<'_, Cursor> {
+        self.tail.lock().await
     }
 
     /// Appends one batch. Goes on if the caller stops waiting, so that the end of the log is known.
@@ -109,11 +105,6 @@ impl Term {
         }
     }
 
-    /// Whether the last batch of the log is a group.
-    pub(crate) fn ends_with_group(&self) -> bool {
-        self.ends_with_group.load(Ordering::Relaxed)
-    }
-
     async fn append_in_turn(&self, body: Body) -> Result<Cursor, TermEnd> {
         let mut tail = self.tail.lock().await;
         self.append_at(&mut tail, body).await?;
@@ -147,7 +138,6 @@ impl Term {
         tail.number += 1;
         tail.checksum = checksum(&message);
         tail.is_released = is_release;
-        self.ends_with_group.store(is_group, Ordering::Relaxed);
         if is_group {
             tokio::time::sleep_until(*acks_from).await;
         }
@@ -200,5 +190,9 @@ impl Journal for TermJournal {
             Err(TermEnd::Stopped(reason)) => Err(JournalError::Stopped { reason }),
             Err(TermEnd::Released) => Err(JournalError::Stopped { reason: "the node stops".to_owned() }),
         }
+    }
+
+    fn end(&self) -> Option<Vec<u8>> {
+        self.0.tail.try_lock().ok().map(|tail| tail.encode())
     }
 }

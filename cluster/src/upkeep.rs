@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use celeris_model::{LogId, NodeName};
+use celeris_model::{LogId, NodeName, Shard};
 use celeris_storage::{Storage, StorageError};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::beating::Tails;
 use crate::chain::Cursor;
-use crate::heartbeat::LogReport;
+use crate::heartbeat::{Heartbeat, LogReport};
 use crate::log_state::Problem;
 use crate::node::{LogHandle, Node};
+use crate::questions::{Question, SYNCED_WITHIN, Tails};
 use crate::streams::short_name;
 use crate::term::Term;
 
@@ -30,7 +30,7 @@ pub(crate) async fn keep(node: Arc<Node>, storage: Arc<Storage>) {
     let mut trimmed: BTreeMap<LogId, Instant> = BTreeMap::new();
     for round in 0_u64.. {
         interval.tick().await;
-        sync(&node, &storage).await;
+        node.sync(&storage).await;
         node.set_full(matches!(storage.check_accepts(), Err(StorageError::StorageFull { .. })));
         ask_for_tails(&node).await;
         for (log, handle) in &node.logs {
@@ -45,31 +45,9 @@ pub(crate) async fn keep(node: Arc<Node>, storage: Arc<Storage>) {
             }
             if round % ROUNDS_PER_LOOK == 0 {
                 let since = trimmed.entry(*log).or_insert_with(Instant::now);
-                look(&node, (*log, handle), &term, since).await;
+                look(&node, &storage, (*log, handle, &term), since).await;
             }
         }
-    }
-}
-
-/// Syncs the store, and notes which positions survive a power failure from then on.
-async fn sync(node: &Node, storage: &Arc<Storage>) {
-    let storage = Arc::clone(storage);
-    let sync = move || {
-        storage.health()?;
-        storage.replica().ok_or(StorageError::Closed)?.sync()
-    };
-    let synced = tokio::task::spawn_blocking(sync).await;
-    match synced {
-        Ok(Ok(cursors)) => {
-            for (log, cursor) in cursors {
-                if let (Some(handle), Some(cursor)) = (node.logs.get(&log), Cursor::decode(&cursor)) {
-                    handle.state.set_durable(cursor.sequence);
-                }
-            }
-        }
-        // The store takes no more writes, and other nodes can.
-        Ok(Err(error)) => node.fail(&format!("the store fails: {error}")),
-        Err(error) => tracing::error!(%error, "the copies are not synced"),
     }
 }
 
@@ -87,7 +65,7 @@ async fn ask_for_tails(node: &Arc<Node>) {
     }
     let questions = owners.into_iter().map(|(owner, logs)| async move {
         let asked = Instant::now();
-        let question = node.access.client.request(node.names.tails(owner.as_str()), bytes::Bytes::new());
+        let question = node.access.client.request(node.names.tails(owner.as_str()), Question::Tails.encode());
         let Ok(Ok(answer)) = tokio::time::timeout(ANSWER_TIMEOUT, question).await else { return };
         let Ok(tails) = serde_json::from_slice::<Tails>(&answer.payload) else { return };
         for log in logs {
@@ -106,7 +84,12 @@ async fn ask_for_tails(node: &Arc<Node>) {
 }
 
 /// Checks the stream of an owned log, and trims what enough copies have synced.
-async fn look(node: &Node, (log, handle): (LogId, &LogHandle), term: &Arc<Term>, trimmed: &mut Instant) {
+async fn look(
+    node: &Node,
+    storage: &Arc<Storage>,
+    (log, handle, term): (LogId, &LogHandle, &Term),
+    trimmed: &mut Instant,
+) {
     let name = short_name(log);
     let extent = match handle.link.extent().await {
         Ok(extent) => extent,
@@ -124,6 +107,14 @@ async fn look(node: &Node, (log, handle): (LogId, &LogHandle), term: &Arc<Term>,
     if extent.bytes <= streams.trim_bytes && trimmed.elapsed() < streams.trim_delay {
         return;
     }
+    if let LogId::Shard(shard) = log
+        && extent.messages > 0
+        && clear(node, storage, (shard, handle, term)).await
+    {
+        *trimmed = Instant::now();
+        metrics::gauge!("celeris_cluster_trimmed_sequence", "log" => name).set((handle.state.applied() + 1) as f64);
+        return;
+    }
     let of_others = {
         let members = node.members.lock();
         let running = members.running(Instant::now());
@@ -133,12 +124,7 @@ async fn look(node: &Node, (log, handle): (LogId, &LogHandle), term: &Arc<Term>,
     let Some(durable) = durable_in_copies(of_others, handle.state.durable(), (streams.copies_min, enough)) else {
         return;
     };
-    // The last batch stays, so that a stream never seems to be new: what it may say of users does not.
-    if durable >= extent.last && term.ends_with_group() {
-        term.renew();
-        return;
-    }
-    let first = extent.last.min(durable + 1);
+    let first = extent.last.min(durable) + 1;
     if first <= extent.first {
         return;
     }
@@ -149,6 +135,47 @@ async fn look(node: &Node, (log, handle): (LogId, &LogHandle), term: &Arc<Term>,
             metrics::gauge!("celeris_cluster_trimmed_sequence", "log" => name).set(first as f64);
         }
         Err(error) => tracing::warn!(%error, "a stream is not trimmed"),
+    }
+}
+
+/// Removes all messages of a log that no write comes in between: a server does not rewrite the file that it appends to,
+/// and removes it with its last message. Writes wait meanwhile, for some milliseconds. Whether that was possible.
+async fn clear(node: &Node, storage: &Arc<Storage>, (shard, handle, term): (Shard, &LogHandle, &Term)) -> bool {
+    let log = LogId::Shard(shard);
+    let Some(replica) = storage.replica() else { return false };
+    let Ok(noted) = replica.note_end(shard) else { return false };
+    if noted.durable().await.is_err() {
+        return false;
+    }
+    let tail = term.hold().await;
+    let end = tail.sequence;
+    let cursor = replica.cursor(log).ok().flatten().and_then(|cursor| Cursor::decode(&cursor));
+    if cursor.is_none_or(|cursor| cursor.sequence != end) {
+        return false;
+    }
+    let others: Vec<NodeName> = {
+        let members = node.members.lock();
+        let is_stuck = |other: &Heartbeat| other.logs.get(&short_name(log)).is_some_and(|report| report.is_stuck);
+        members.running(Instant::now()).filter(|other| !is_stuck(other)).map(|other| other.node.clone()).collect()
+    };
+    if others.len() + 1 < node.options.streams.copies_min {
+        return false;
+    }
+    let question = Question::Synced(shard.index(), end).encode();
+    let asked = others.iter().map(|other| {
+        let asked = node.access.client.request(node.names.tails(other.as_str()), question.clone());
+        async { tokio::time::timeout(SYNCED_WITHIN, asked).await.is_ok_and(|answer| answer.is_ok()) }
+    });
+    let (answers, ()) = tokio::join!(futures_util::future::join_all(asked), node.sync(storage));
+    if !answers.into_iter().all(|is_synced| is_synced) || handle.state.durable() < end {
+        return false;
+    }
+    match handle.link.trim(end + 1).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(%error, "a stream is not trimmed");
+            false
+        }
     }
 }
 

@@ -36,6 +36,11 @@ impl Journal for Owned {
         log.entries.push(entries.to_vec());
         Ok(cursor_at(log.entries.len()))
     }
+
+    fn end(&self) -> Option<Vec<u8>> {
+        let log = self.log.shared.lock();
+        (log.owner == self.owner).then(|| cursor_at(log.entries.len()))
+    }
 }
 
 impl MemoryLog {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use celeris_model::LogId;
+use celeris_model::{LogId, Shard};
 
 use crate::catalog_log::{CatalogLog, Changes};
 use crate::database::{Change, Column, Database};
@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::error::StorageError;
 use crate::health::Health;
 use crate::items::ChangedItem;
-use crate::log::{AppliedGroup, Journal, Log};
+use crate::log::{AppliedGroup, Journal, Log, Ticket};
 use crate::registry::RegistryKey;
 
 /// The logs of a node's copy of a cluster's store: those of the shards, and that of the registry and
@@ -87,6 +87,15 @@ impl Replica<'_> {
             LogId::Catalog => self.catalog.begin_term(journal),
             LogId::Shard(shard) => self.log.begin_term(shard, journal),
         }
+    }
+
+    /// In a term, writes the end of the replicated log of a shard as the cursor, after all groups before. The ticket is
+    /// durable once that is done; the cursor stays as it was if the log grew meanwhile.
+    ///
+    /// # Errors
+    /// `NotOwner`, `Overloaded`, `Fenced`, `Poisoned` or `Closed`.
+    pub fn note_end(&self, shard: Shard) -> Result<Ticket, StorageError> {
+        self.log.note_end(shard)
     }
 
     /// Rejects writes with `NotOwner`, appends what is queued, and ends the term. Blocks the thread.

@@ -116,6 +116,7 @@ pub(super) fn batch_of<'r>(records: &'r Records, group: &Group, scratch: &mut Sc
         match run {
             [Work::Freeze(key, value)] => batch.put(Column::Frozen, key, value),
             [Work::Derived(change)] => batch.change(change),
+            [Work::NoteEnd] => {}
             appends => put_records(&mut batch, appends, scratch),
         }
     }
@@ -142,7 +143,7 @@ pub(super) struct Scratch {
 fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }: &mut Scratch) {
     let append = |at: usize| match &appends[at] {
         Work::Append { sequence, prepared } => (*sequence, prepared),
-        Work::Freeze(..) | Work::Derived(_) => unreachable!("a run of appends"),
+        Work::Freeze(..) | Work::Derived(_) | Work::NoteEnd => unreachable!("a run of appends"),
     };
     order.clear();
     order.extend(0..appends.len());

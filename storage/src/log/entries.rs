@@ -64,7 +64,7 @@ pub(super) fn encode(group: &Group) -> Vec<u8> {
                 entries.bytes(key);
                 entries.bytes(value);
             }
-            Work::Derived(_) => {}
+            Work::Derived(_) | Work::NoteEnd => {}
         }
     }
     entries.0

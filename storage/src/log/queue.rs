@@ -116,6 +116,8 @@ pub(super) enum Work {
     Freeze(Vec<u8>, Vec<u8>),
     /// A write that only needs its order relative to appends, and can be derived from them.
     Derived(Change),
+    /// Nothing to write but the end of a replicated log, so that the database is known to be complete up to it.
+    NoteEnd,
 }
 
 impl Work {
@@ -127,7 +129,7 @@ impl Work {
     pub(super) fn stream(&self) -> Option<&StreamName> {
         match self {
             Self::Append { prepared, .. } => Some(&prepared.stream),
-            Self::Freeze(..) | Self::Derived(_) => None,
+            Self::Freeze(..) | Self::Derived(_) | Self::NoteEnd => None,
         }
     }
 }
@@ -216,6 +218,12 @@ impl Queue {
     pub(super) fn push_derived(&self, change: Change) -> Result<(), StorageError> {
         let bytes = change.bytes();
         self.push_work(Work::Derived(change), bytes, AckMode::Gather).map(drop)
+    }
+
+    /// Enqueues a note of the end of the log.
+    pub(super) fn push_note_of_end(&self) -> Result<Ticket, StorageError> {
+        let position = self.push_work(Work::NoteEnd, 0, AckMode::Wait)?;
+        Ok(self.progress.ticket(position))
     }
 
     fn push_work(&self, work: Work, bytes: usize, ack: AckMode) -> Result<CommitPosition, StorageError> {

@@ -14,6 +14,7 @@ use celeris_model::{ItemId, LogId, Partition, Record, RecordKind, Sequence, Shar
 use super::commit::{Commit, CommitError};
 use super::entries::{self, Entry, RecordEntry};
 use super::prepare::{self, Attached};
+use super::progress::Ticket;
 use super::queue::{Group, Work};
 use super::watermark::Watermark;
 use super::{Log, Records, committer};
@@ -38,6 +39,9 @@ pub trait Journal: Send {
     /// # Errors
     /// After one, the term ends and no further group is appended.
     fn append(&mut self, group: &[u8]) -> Result<Vec<u8>, JournalError>;
+
+    /// The cursor at the end of the log, all groups of which were appended by [`Journal::append`]; `None` while it moves.
+    fn end(&self) -> Option<Vec<u8>>;
 }
 
 /// What a group that was applied has changed.
@@ -103,6 +107,11 @@ impl Log {
         self.shard(shard).begin(shard, &self.records, Box::new(Replicated { shard, journal }))
     }
 
+    /// See [`crate::Replica::note_end`].
+    pub(crate) fn note_end(&self, shard: Shard) -> Result<Ticket, StorageError> {
+        self.shard(shard).in_term(|term| term.queue.push_note_of_end())
+    }
+
     /// See [`crate::Replica::end_term`].
     pub(crate) fn end_term(&self, shard: Shard) {
         self.shard(shard).end();
@@ -121,11 +130,17 @@ struct Replicated {
 impl Commit for Replicated {
     fn commit(&mut self, group: &Group, mut batch: Batch<'_>) -> Result<(), CommitError> {
         let entries = entries::encode(group);
-        if !entries.is_empty() {
-            let cursor = self.journal.append(&entries).map_err(|error| match error {
+        let cursor = if entries.is_empty() {
+            // All groups before are in the database.
+            self.journal.end()
+        } else {
+            let appended = self.journal.append(&entries).map_err(|error| match error {
                 JournalError::Fenced => CommitError::Fenced,
                 JournalError::Stopped { reason } => CommitError::Stopped { reason },
             })?;
+            Some(appended)
+        };
+        if let Some(cursor) = cursor {
             put_cursor(&mut batch, self.shard, &cursor);
         }
         batch.commit(Durability::Buffered).map_err(CommitError::Failed)

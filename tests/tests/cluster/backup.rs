@@ -105,7 +105,9 @@ fn a_cluster_goes_on_from_the_backup_of_a_running_node_after_the_loss_of_everyth
     // The backup itself stays as it is.
     data_dir::copy(&out, &cluster.data_dir(0));
     let (data, config) = (cluster.data_dir(0).display().to_string(), cluster.config(0).display().to_string());
-    let recovered = run(&["cluster", "recover", "--data-dir", &data, "--config", &config, "--yes"]);
+    let recover = |dir: &str| run(&["cluster", "recover", "--data-dir", dir, "--config", &config, "--yes"]);
+    assert_eq!(recover("/missing").code, Some(2), "there is no store");
+    let recovered = recover(&data);
     assert_eq!(recovered.code, Some(0), "{}", recovered.stderr);
     (0..3).for_each(|node| cluster.start_node(node));
     cluster.await_owners();
