@@ -86,7 +86,7 @@ impl Joined {
         Ok(Self { options, access, identified, writer, view, abort, counter, starting })
     }
 
-    /// As [`Cluster::view`]; nothing is placed before the start.
+    /// As [`crate::Cluster::view`]; nothing is placed before the start.
     #[must_use]
     pub fn view(&self) -> watch::Receiver<ClusterView> {
         self.view.subscribe()

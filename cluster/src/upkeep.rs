@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celeris_model::{LogId, NodeName, Shard};
-use celeris_storage::{Storage, StorageError};
+use celeris_storage::{Replica, Storage, StorageError};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::chain::Cursor;
@@ -19,6 +19,10 @@ use crate::term::Term;
 
 /// Rounds of upkeep between two looks at the streams.
 const ROUNDS_PER_LOOK: u64 = 5;
+
+/// How often it is looked whether a group that was appended is written, and how long between.
+const GROUP_LOOKS: usize = 20;
+const GROUP_LOOK: Duration = Duration::from_millis(1);
 
 /// How long the answer of an owner may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -149,8 +153,7 @@ async fn clear(node: &Node, storage: &Arc<Storage>, (shard, handle, term): (Shar
     }
     let tail = term.hold().await;
     let end = tail.sequence;
-    let cursor = replica.cursor(log).ok().flatten().and_then(|cursor| Cursor::decode(&cursor));
-    if cursor.is_none_or(|cursor| cursor.sequence != end) {
+    if !ends_at(&replica, log, end).await {
         return false;
     }
     let others: Vec<NodeName> = {
@@ -177,6 +180,18 @@ async fn clear(node: &Node, storage: &Arc<Storage>, (shard, handle, term): (Shar
             false
         }
     }
+}
+
+/// Whether this node's copy ends at the end of the log, at the latest once the last group that was appended is written.
+async fn ends_at(replica: &Replica<'_>, log: LogId, end: u64) -> bool {
+    for _ in 0..GROUP_LOOKS {
+        let cursor = replica.cursor(log).ok().flatten().and_then(|cursor| Cursor::decode(&cursor));
+        if cursor.is_some_and(|cursor| cursor.sequence == end) {
+            return true;
+        }
+        tokio::time::sleep(GROUP_LOOK).await;
+    }
+    false
 }
 
 /// How many copies must have synced what is trimmed.

@@ -92,8 +92,8 @@ async fn heartbeats_that_no_coordinator_sent_place_nothing_and_stop_nobody() {
     let client = async_nats::connect(servers.urls()).await.unwrap();
     let heartbeat = |node: &str, counter: u64| {
         json!({
-            "node": node, "process": 1, "counter": counter, "url": "http://127.0.0.1:1", "formats": [1], "is_draining": false,
-            "is_stopped": false, "logs": {}, "ready": [],
+            "node": node, "process": 1, "counter": counter, "url": "http://127.0.0.1:1", "formats": [1],
+            "is_starting": false, "is_draining": false, "is_stopped": false, "logs": {}, "ready": [],
             "placement": {
                 "revision": {"epoch": u64::MAX, "number": u64::MAX}, "nodes": {}, "coordinator": node, "shards": [],
             },

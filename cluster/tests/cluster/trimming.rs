@@ -54,9 +54,9 @@ async fn logs_are_kept_for_a_node_that_starts() {
         node.options.streams.copies_min = 1;
         node.options.timing.upkeep = Duration::from_millis(20);
     }
+    let joined = nodes[1].join().await.unwrap();
     nodes[0].start().await.unwrap();
     settled(&[&nodes[0]]).await;
-    let joined = nodes[1].join().await.unwrap();
     let mut starting = nodes.pop().unwrap();
     let nodes = Mutex::new(nodes);
     // Long enough for many looks at the streams.
