@@ -461,7 +461,9 @@ impl Cluster {
                            node on its own";
             return if is_absent { Ok(()) } else { Err(missing.to_owned()) };
         };
-        NodeName::new(name.as_str()).map_err(|error| format!("cluster.name: {error}"))?;
+        if NodeName::new(name.as_str()).is_err() {
+            return Err(format!("cluster.name: {name:?} must consist of 1 to 64 ASCII letters, digits, `-` and `_`"));
+        }
         if self.node.is_none() {
             return Err("cluster.node: every node of a cluster needs a name of its own, such as \"a\"".to_owned());
         }

@@ -119,7 +119,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
     };
     // The trainer runs in another working directory and must find the same files.
     let data_dir = std::path::absolute(&data_dir).map_err(|source| StartError::DataDir { path: data_dir, source })?;
-    let member = Member::join(&config.cluster, address)?;
+    let member = Member::join(&config.cluster, address, &data_dir)?;
     let storage = match &member {
         // A batch is one message, of limited size.
         Some(member) => {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use celeris_api::cluster::begin_incarnation;
 use celeris_api::config;
+use celeris_api::node::StartError;
 use celeris_storage::Storage;
 use serde_json::{Value, json};
 
@@ -134,11 +135,11 @@ fn as_text(reply: &Value) -> String {
     let nodes = list(&status["nodes"]).map(|node| node_row(node, map));
     text.push_str(&aligned(&iter::once(header).chain(nodes).collect::<Vec<_>>()));
     text.push('\n');
-    let header = ["LOG", "OWNER", "EPOCH", "APPLIED", "SYNCED", "LACKS", "THIS NODE"].map(str::to_owned);
+    let header = ["LOG", "OWNER", "EPOCH", "APPLIED", "SYNCED", "LACKS", "AGE", "THIS NODE"].map(str::to_owned);
     let logs = list(&status["logs"]).map(log_row);
     text.push_str(&aligned(&iter::once(header).chain(logs).collect::<Vec<_>>()));
     text.push_str(
-        "Applied and synced: the last batch in the copy of this node; lacks: the batches that are not yet.\n",
+        "Applied: the last batch in the copy of this node. Synced: the last one that a power failure leaves; an owner does\nnot sync what only says that it is alive. Lacks: the batches that are not here yet. Age: in seconds, at most.\n",
     );
     if let Some(failure) = status["failure"].as_str() {
         let _ = writeln!(text, "\n{failure}");
@@ -167,7 +168,7 @@ fn node_row(node: &Value, map: &Value) -> [String; 5] {
     ]
 }
 
-fn log_row(log: &Value) -> [String; 7] {
+fn log_row(log: &Value) -> [String; 8] {
     let problem = log["problem"].as_str().map(|problem| format!(": {problem}")).unwrap_or_default();
     [
         text_of(&log["log"]).to_owned(),
@@ -176,6 +177,7 @@ fn log_row(log: &Value) -> [String; 7] {
         log["applied"].to_string(),
         log["durable"].to_string(),
         log["lag"].to_string(),
+        log["staleness_seconds"].as_f64().map_or_else(|| "-".to_owned(), |age| format!("{age:.0}")),
         format!("{}{problem}", text_of(&log["phase"])),
     ]
 }
@@ -262,7 +264,10 @@ fn events_of(storage: &Storage) -> u64 {
 fn recover(args: &RecoverArgs) -> Result<(), Failure> {
     let config = config::load(Some(&args.config), None).map_err(Failure::BadInput)?;
     if config.cluster.name.is_none() {
-        return Err(Failure::bad_input(format!("{}: cluster.name is missing", args.config.display())));
+        return Err(Failure::bad_input(format!(
+            "{}: there is no section [cluster] with a name",
+            args.config.display()
+        )));
     }
     let storage = open_stopped(&args.data_dir)?;
     let events = events_of(&storage);
@@ -277,7 +282,7 @@ fn recover(args: &RecoverArgs) -> Result<(), Failure> {
              events first, and stop all nodes. The other nodes then get a copy of it when they start, and set aside what they have.\n",
         );
     }
-    let next = runtime()?.block_on(begin_incarnation(&config.cluster, &storage)).map_err(Failure::other)?;
+    let next = runtime()?.block_on(begin_incarnation(&config.cluster, &storage)).map_err(StartError::Cluster)?;
     storage.begin_incarnation(&next)?;
     print(&format!("incarnation {} of cluster {} begins with it; start this node first\n", next.incarnation, next.name))
 }

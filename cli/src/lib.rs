@@ -190,7 +190,9 @@ impl From<StartError> for Failure {
             StartError::Manager(error) => error.into(),
             StartError::Cluster(JoinError::Storage(error)) => error.into(),
             StartError::Cluster(JoinError::Cluster(ref cause)) if cause.is_configuration() => Self::bad_input(error),
-            StartError::Setting(_) | StartError::DataDir { .. } => Self::bad_input(error),
+            StartError::Setting(_) | StartError::DataDir { .. } | StartError::Cluster(JoinError::Directory(_)) => {
+                Self::bad_input(error)
+            }
             StartError::Cluster(_) | StartError::System(_) => Self::other(error),
         }
     }

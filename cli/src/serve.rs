@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -91,14 +92,19 @@ pub fn asked_to_stop() -> Result<impl Future<Output = ()>, Failure> {
 pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result<(), Failure> {
     let served = async {
         let asked_to_stop = asked_to_stop()?;
-        let leaving = node.clone();
+        let (leaving, failure) = (node.clone(), Arc::<OnceLock<String>>::default());
+        let failed = Arc::clone(&failure);
         let shutdown = async move {
             tokio::select! {
                 () = asked_to_stop => {
                     tracing::info!("stopping: requests under way are let through");
                     leaving.leave().await;
                 }
-                failure = leaving.failed() => tracing::error!("stopping: {failure}"),
+                reason = leaving.failed() => {
+                    tracing::error!("stopping: {reason}");
+                    // Nothing else sets it.
+                    let _ = failed.set(reason);
+                }
             }
         };
         let address = listener.local_addr().map_err(Failure::other)?;
@@ -108,7 +114,9 @@ pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result
             () = node.joined() => {}
         }
         announce(address)?;
-        serving.await.map_err(Failure::other)
+        serving.await.map_err(Failure::other)?;
+        // A supervisor starts a node again that has failed.
+        failure.get().map_or(Ok(()), |reason| Err(Failure::other(reason)))
     };
     let served = served.await;
     close(&node)?;

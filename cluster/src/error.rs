@@ -20,6 +20,10 @@ impl ClusterError {
                 | Self::ServerVersion { .. }
                 | Self::NoSync { .. }
                 | Self::SyncUnknown { .. }
+                | Self::OutdatedCopy { .. }
+                | Self::OtherCluster { .. }
+                | Self::OtherFounding { .. }
+                | Self::NodesRun { .. }
                 | Self::NameTaken { .. }
         )
     }
@@ -46,13 +50,28 @@ pub enum ClusterError {
     )]
     SyncUnknown { reason: String },
     #[error(
-        "too few of the NATS servers' monitoring ports answer ({reason}): start the servers, and check          `cluster.nats_monitor`"
+        "too few of the NATS servers' monitoring ports answer ({reason}): start the servers, and check `cluster.nats_monitor`"
     )]
     MonitorSilent { reason: String },
     #[error("cannot {action} the stream {stream}: {reason}")]
     Stream { action: &'static str, stream: String, reason: String },
     #[error("the identity of the cluster in the stream {stream} cannot be read: {reason}")]
     Identity { stream: String, reason: String },
+    #[error(
+        "cluster {cluster} is at incarnation {last}, and the store is {of}: take a copy or a backup of that incarnation, or \
+         begin another cluster with it, by another `cluster.name`"
+    )]
+    OutdatedCopy { cluster: String, last: u64, of: String },
+    #[error("the store is a copy of cluster {of}, and `cluster.name` is {cluster}: correct one of them")]
+    OtherCluster { cluster: String, of: String },
+    #[error(
+        "the store is a copy of another cluster of the name {cluster}, of other NATS servers or founded at another time"
+    )]
+    OtherFounding { cluster: String },
+    #[error(
+        "these nodes of cluster {cluster} run: {nodes}. Stop them first; they stop at once when the next incarnation begins"
+    )]
+    NodesRun { cluster: String, nodes: String },
     #[error("another process is node {node} of this cluster: stop it, or give this node another name")]
     NameTaken { node: NodeName },
     #[error("the store is none of a cluster: open it with Storage::open_replica")]

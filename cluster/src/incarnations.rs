@@ -96,6 +96,8 @@ async fn warn_of_others(access: &Access, options: &ClusterOptions) {
 /// Where an incarnation comes from: the copy of a node.
 #[derive(Debug, Clone)]
 pub struct Origin {
+    /// The cluster of the copy; `None` if it is the store of a node on its own.
+    pub cluster: Option<String>,
     /// Of the copy; `None` if it is the store of a node on its own.
     pub incarnation: Option<u64>,
     pub shards: Shards,
@@ -115,10 +117,15 @@ pub(crate) async fn begin(
     let last = link.extent().await?.last;
     let of = origin.incarnation.unwrap_or(0);
     if of < last {
-        return Err(failed(
-            &link,
-            format!("the cluster is at incarnation {last}, and the copy is of incarnation {of}"),
-        ));
+        let of = match origin.incarnation {
+            Some(of) => format!("of incarnation {of}"),
+            None => "that of a node on its own".to_owned(),
+        };
+        return Err(ClusterError::OutdatedCopy { cluster: options.cluster.clone(), last, of });
+    }
+    // Each founding has a key of its own, which all incarnations keep.
+    if last > 0 && read(&link, options, last).await?.0.hash_key != origin.hash_key {
+        return Err(ClusterError::OtherFounding { cluster: options.cluster.clone() });
     }
     let hash_key = hex(&origin.hash_key);
     let incarnation = Incarnation { shards: origin.shards.count(), hash_key, from: Some(of) };

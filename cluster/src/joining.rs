@@ -186,32 +186,29 @@ impl Joined {
 
     /// The other live nodes with their URLs: listens for their heartbeats.
     pub async fn peers(&self) -> BTreeMap<NodeName, String> {
-        let mut peers = BTreeMap::new();
-        let subscribed = self.access.client.subscribe(self.names().heartbeat("*")).await;
-        let Ok(mut heartbeats) = subscribed else { return peers };
-        let listen = async {
-            while let Some(message) = heartbeats.next().await {
-                if let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&message.payload)
-                    && !heartbeat.is_stopped
-                    && !heartbeat.is_starting
-                    && heartbeat.node != self.options.node
-                {
-                    peers.insert(heartbeat.node, heartbeat.url);
-                }
-            }
-        };
-        // It ends with the time only.
-        let _ = tokio::time::timeout(self.options.timing.heartbeat * 5 / 2, listen).await;
-        peers
+        let heartbeats = self.names().heartbeat("*");
+        let mut peers = heard(&self.access.client, heartbeats, self.options.timing.heartbeat * 5 / 2).await;
+        peers.retain(|node, heartbeat| !heartbeat.is_starting && *node != self.options.node);
+        peers.into_iter().map(|(node, heartbeat)| (node, heartbeat.url)).collect()
     }
 }
 
 /// Begins the next incarnation of a cluster with the copy of a node, which does not run.
 ///
 /// # Errors
-/// `Identity` if the copy is of an earlier incarnation than the last, or as [`Joined::join`].
+/// `OtherCluster` or `OtherFounding`; `NodesRun` if a node of the cluster runs; `OutdatedCopy` if the copy is of an earlier incarnation than
+/// the last; or as [`Joined::join`].
 pub async fn begin_incarnation(options: ClusterOptions, origin: &Origin) -> Result<ClusterIdentity, ClusterError> {
+    let cluster = options.cluster.clone();
+    if let Some(of) = origin.cluster.clone().filter(|of| *of != cluster) {
+        return Err(ClusterError::OtherCluster { cluster, of });
+    }
     let (_client, access) = connect(&options).await?;
+    let nodes = heard(&access.client, Names::all_heartbeats(&cluster), options.timing.heartbeat * 5 / 2).await;
+    if !nodes.is_empty() {
+        let nodes = nodes.into_keys().map(|node| node.to_string()).collect::<Vec<_>>().join(", ");
+        return Err(ClusterError::NodesRun { cluster, nodes });
+    }
     incarnations::begin(&access, &options, origin, watch::Sender::new(false).subscribe()).await
 }
 
@@ -273,6 +270,23 @@ fn process_number() -> Result<u64, ClusterError> {
     getrandom::fill(&mut random).map_err(|error| ClusterError::Random { reason: error.to_string() })?;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     Ok(u64::try_from(started).unwrap_or_default() << 20 | u64::from(u32::from_le_bytes(random) >> 12))
+}
+
+/// The last heartbeats of the nodes that are heard within this time and have not stopped.
+async fn heard(client: &Client, subject: String, time: Duration) -> BTreeMap<NodeName, Heartbeat> {
+    let mut heard = BTreeMap::new();
+    let Ok(mut heartbeats) = client.subscribe(subject).await else { return heard };
+    let listen = async {
+        while let Some(message) = heartbeats.next().await {
+            if let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&message.payload) {
+                heard.insert(heartbeat.node.clone(), heartbeat);
+            }
+        }
+    };
+    // It ends with the time only.
+    let _ = tokio::time::timeout(time, listen).await;
+    heard.retain(|_, heartbeat| !heartbeat.is_stopped);
+    heard
 }
 
 /// The logs of an incarnation.

@@ -92,12 +92,20 @@ impl Members {
 
     /// The last heartbeats of the other live nodes, in the order of their names.
     pub(crate) fn live(&self, now: Instant) -> impl Iterator<Item = &Heartbeat> {
-        self.running(now).filter(|heartbeat| !heartbeat.is_starting)
+        self.all(now)
+            .filter(|(heartbeat, is_running)| *is_running && !heartbeat.is_starting)
+            .map(|(heartbeat, _)| heartbeat)
     }
 
-    /// The last heartbeats of the other nodes whose processes run: of the live ones, and of those that start.
-    pub(crate) fn running(&self, now: Instant) -> impl Iterator<Item = &Heartbeat> {
-        self.all(now).filter(|(_, is_running)| *is_running).map(|(heartbeat, _)| heartbeat)
+    /// The last heartbeats of the other nodes that have not said that they stop, and were heard within this time: of the
+    /// live ones, of those that start, and of those that may only be paused.
+    pub(crate) fn heard_within(&self, now: Instant, time: Duration) -> impl Iterator<Item = &Heartbeat> {
+        let (now, time) = (self.clock(now), time.max(self.dead_after));
+        let known = self
+            .known
+            .values()
+            .filter(move |member| !member.heartbeat.is_stopped && now.saturating_duration_since(member.heard) < time);
+        known.map(|member| &member.heartbeat)
     }
 
     /// The last heartbeats of all other nodes ever heard, and whether their processes run.
@@ -222,11 +230,19 @@ mod tests {
         let (now, mut members) = (Instant::now(), members());
         let starting = Heartbeat { is_starting: true, ..heartbeat("b", 2, 1) };
         assert_eq!(members.hear(now, starting), Heard::New);
-        assert_eq!((members.live(now).count(), members.running(now).count()), (0, 1));
+        let heard = |members: &Members, after: u32, within: u32| {
+            members.heard_within(now + after * SECOND, within * SECOND).count()
+        };
+        assert_eq!((members.live(now).count(), heard(&members, 0, 0)), (0, 1));
         assert!(!members.may_live(now, &NodeName::new("b").unwrap()), "it owns nothing yet");
         assert_eq!(members.hear(now, heartbeat("b", 2, 2)), Heard::New);
         assert_eq!(members.live(now).count(), 1);
-        assert_eq!(members.running(now + 4 * SECOND).count(), 0);
+        // One that is silent is dead, and may only be paused.
+        assert_eq!(members.live(now + 4 * SECOND).count(), 0);
+        assert_eq!([(4, 0), (4, 60), (60, 60)].map(|(after, within)| heard(&members, after, within)), [0, 1, 0]);
+        let last = Heartbeat { is_stopped: true, ..heartbeat("b", 2, 3) };
+        assert_eq!(members.hear(now, last), Heard::New);
+        assert_eq!(heard(&members, 0, 60), 0);
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::options::{StreamOptions, Timing};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long what a node needs to start is tried: servers that have just started elect leaders first.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_WARN: Duration = Duration::from_secs(5);
 const START_RETRY: Duration = Duration::from_millis(300);
 
 /// The names of an incarnation's streams and subjects.
@@ -51,6 +52,11 @@ impl Names {
     /// Where a node, or with `*` each, publishes its heartbeats.
     pub(crate) fn heartbeat(&self, node: &str) -> String {
         format!("celeris.{}.{}.heartbeat.{node}", self.cluster, self.incarnation)
+    }
+
+    /// Where the nodes of all incarnations of a cluster publish their heartbeats.
+    pub(crate) fn all_heartbeats(cluster: &str) -> String {
+        format!("celeris.{cluster}.*.heartbeat.*")
     }
 
     /// Where a node is asked for the tails of its logs.
@@ -186,11 +192,15 @@ impl Link {
 
 /// Tries something until it succeeds or [`START_TIMEOUT`] has passed.
 async fn patiently<T>(attempt: impl AsyncFn() -> Result<T, ClusterError>) -> Result<T, ClusterError> {
-    let deadline = Instant::now() + START_TIMEOUT;
+    let started = Instant::now();
+    let mut has_warned = false;
     loop {
         match attempt().await {
-            Err(error) if Instant::now() < deadline => {
-                tracing::debug!(%error, "tried again");
+            Err(error) if started.elapsed() < START_TIMEOUT => {
+                if !has_warned && started.elapsed() > START_WARN {
+                    tracing::warn!("{error}; tried again, for at most {} s", START_TIMEOUT.as_secs());
+                    has_warned = true;
+                }
                 tokio::time::sleep(START_RETRY).await;
             }
             outcome => return outcome,

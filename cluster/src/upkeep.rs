@@ -20,6 +20,9 @@ use crate::term::Term;
 /// Rounds of upkeep between two looks at the streams.
 const ROUNDS_PER_LOOK: u64 = 5;
 
+/// A node that is paused for less finds the logs as far back as it needs them.
+const HOLD_MAX: Duration = Duration::from_secs(60);
+
 /// How often it is looked whether a group that was appended is written, and how long between.
 const GROUP_LOOKS: usize = 20;
 const GROUP_LOOK: Duration = Duration::from_millis(1);
@@ -121,8 +124,8 @@ async fn look(
     }
     let of_others = {
         let members = node.members.lock();
-        let running = members.running(Instant::now());
-        running.map(|other| other.logs.get(&name).copied().unwrap_or_default()).collect()
+        let heard = members.heard_within(Instant::now(), hold(node));
+        heard.map(|other| other.logs.get(&name).copied().unwrap_or_default()).collect()
     };
     let enough = if extent.bytes > streams.bytes_max / 2 { Enough::Copies } else { Enough::All };
     let Some(durable) = durable_in_copies(of_others, handle.state.durable(), (streams.copies_min, enough)) else {
@@ -159,7 +162,11 @@ async fn clear(node: &Node, storage: &Arc<Storage>, (shard, handle, term): (Shar
     let others: Vec<NodeName> = {
         let members = node.members.lock();
         let is_stuck = |other: &Heartbeat| other.logs.get(&short_name(log)).is_some_and(|report| report.is_stuck);
-        members.running(Instant::now()).filter(|other| !is_stuck(other)).map(|other| other.node.clone()).collect()
+        members
+            .heard_within(Instant::now(), hold(node))
+            .filter(|other| !is_stuck(other))
+            .map(|other| other.node.clone())
+            .collect()
     };
     if others.len() + 1 < node.options.streams.copies_min {
         return false;
@@ -180,6 +187,11 @@ async fn clear(node: &Node, storage: &Arc<Storage>, (shard, handle, term): (Shar
             false
         }
     }
+}
+
+/// How long the logs are kept for a node that has fallen silent.
+fn hold(node: &Node) -> Duration {
+    HOLD_MAX.min(node.options.streams.trim_delay)
 }
 
 /// Whether this node's copy ends at the end of the log, at the latest once the last group that was appended is written.
@@ -204,7 +216,7 @@ enum Enough {
     Copies,
 }
 
-/// The position of a log up to which enough copies have synced it: this node's, and those of other nodes that run or start. One that
+/// The position of a log up to which enough copies have synced it: this node's, and those of other nodes that run, start or may be paused. One that
 /// has stopped following does not count: it needs the copy of another node anyway.
 fn durable_in_copies(of_others: Vec<LogReport>, own: u64, (copies_min, enough): (usize, Enough)) -> Option<u64> {
     let of_others = of_others.into_iter().filter(|report| !report.is_stuck).map(|report| report.durable);

@@ -41,6 +41,8 @@ pub enum JoinError {
     Cluster(#[from] ClusterError),
     #[error(transparent)]
     Storage(#[from] StorageError),
+    #[error("{0}")]
+    Directory(String),
     #[error("the node needs a copy of the store of another node: {0}")]
     Copy(io::Error),
 }
@@ -85,20 +87,40 @@ pub async fn begin_incarnation(config: &config::Cluster, storage: &Storage) -> R
     let options = options(config, SocketAddr::from(([127, 0, 0, 1], 0)));
     let options = options.ok_or(StorageError::NotOwner)?;
     let origin = match storage.cluster()? {
-        Some(of) => Origin { incarnation: Some(of.incarnation), shards: of.shards, hash_key: of.hash_key },
-        None => Origin { incarnation: None, shards: options.shards, hash_key: storage.hash_key()? },
+        Some(of) => Origin {
+            cluster: Some(of.name),
+            incarnation: Some(of.incarnation),
+            shards: of.shards,
+            hash_key: of.hash_key,
+        },
+        None => Origin { cluster: None, incarnation: None, shards: options.shards, hash_key: storage.hash_key()? },
     };
     Ok(celeris_cluster::begin_incarnation(options, &origin).await?)
 }
 
 impl Member {
     /// Connects to the cluster of the configuration; `None` if it names none. `address` is that of the node's
-    /// socket. Must be called in a runtime, on a thread that may block.
+    /// socket, `dir` the data directory. Must be called in a runtime, on a thread that may block.
     ///
     /// # Errors
-    /// Those of [`Joined::join`].
-    pub fn join(config: &config::Cluster, address: SocketAddr) -> Result<Option<Self>, JoinError> {
+    /// `Directory`, before a cluster is founded that the node cannot take part in, or those of [`Joined::join`].
+    pub fn join(config: &config::Cluster, address: SocketAddr, dir: &Path) -> Result<Option<Self>, JoinError> {
         let Some(options) = options(config, address) else { return Ok(None) };
+        let unfit = match DirectoryContents::of(dir)? {
+            DirectoryContents::Store => {
+                "belongs to a node on its own: begin the cluster with it by `celeris cluster recover`, \
+                                         or start with an empty directory"
+                    .to_owned()
+            }
+            DirectoryContents::Copy { cluster, .. } if cluster != options.cluster => format!(
+                "has a copy of cluster {cluster}, and `cluster.name` is {}: correct the name, or start with an empty directory",
+                options.cluster
+            ),
+            DirectoryContents::Copy { .. } | DirectoryContents::Nothing => String::new(),
+        };
+        if !unfit.is_empty() {
+            return Err(JoinError::Directory(format!("the data directory {} {unfit}", dir.display())));
+        }
         let joined = Handle::current().block_on(Joined::join(options))?;
         Ok(Some(Self {
             joined,
@@ -127,6 +149,9 @@ impl Member {
             DirectoryContents::Copy { cluster, incarnation }
                 if cluster == identity.name && incarnation < identity.incarnation =>
             {
+                if Handle::current().block_on(self.joined.peers()).is_empty() {
+                    return Err(JoinError::Copy(no_other_node()));
+                }
                 tracing::warn!(incarnation, "the store is of an earlier incarnation of the cluster; it is set aside");
                 set_aside(dir, incarnation).map_err(JoinError::Copy)?;
                 self.fetch_copy(dir)?;
@@ -163,8 +188,7 @@ impl Member {
     }
 
     fn fetch_copy_once(&self, dir: &Path) -> io::Result<()> {
-        let mut failure =
-            io::Error::new(io::ErrorKind::NotFound, "no other node is up; start one that has the store first");
+        let mut failure = no_other_node();
         for (node, url) in Handle::current().block_on(self.joined.peers()) {
             tracing::info!(%node, url, "getting a copy of the store");
             match self.downloader.get(&url, "/v1/cluster/copy").and_then(|archive| receive(dir, archive)) {
@@ -211,6 +235,10 @@ impl Member {
         tokio::spawn(report_ready(manager, Arc::downgrade(&replication)));
         Ok((membership, replication))
     }
+}
+
+fn no_other_node() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "no other node is up; start one that has the store first")
 }
 
 /// Reports to the other nodes which versions this node has ready.

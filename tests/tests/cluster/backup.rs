@@ -111,6 +111,12 @@ fn a_cluster_goes_on_from_the_backup_of_a_running_node_after_the_loss_of_everyth
     assert_eq!(recovered.code, Some(0), "{}", recovered.stderr);
     (0..3).for_each(|node| cluster.start_node(node));
     cluster.await_owners();
+    // Nodes that run are not stopped by it.
+    let again = tempfile::tempdir().unwrap();
+    data_dir::copy(&out, &again.path().join("data"));
+    let refused = recover(&again.path().join("data").display().to_string());
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("Stop them first"), "{}", refused.stderr);
     assert_as_before(&cluster, &before);
     let epoch = |user: u32| cluster.model(1, MODEL).user(&format!("later-{user}"), 1)["user_epoch"].clone();
     assert!((0..10).all(|user| epoch(user) == 1), "what was acknowledged before the backup is in it");

@@ -135,6 +135,10 @@ fn the_store_of_a_node_on_its_own_becomes_a_cluster() {
     let before: Vec<Value> = (0..25).map(|user| alone.model(MODEL).user(&format!("user-{user}"), 10)).collect();
     assert_eq!(alone.terminate().code, Some(0));
     let (data, config) = (data_dir.display().to_string(), cluster.config(0).display().to_string());
+    // A start before that founds no cluster that could not begin with the store any more.
+    let refused = run(&["serve", "--config", &config, "--data-dir", &data, "--listen", "127.0.0.1:0"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("celeris cluster recover"), "{}", refused.stderr);
     let founded = run(&["cluster", "recover", "--data-dir", &data, "--config", &config, "--yes"]);
     assert_eq!(founded.code, Some(0), "{}", founded.stderr);
     for _ in 0..3 {
