@@ -23,6 +23,9 @@ const ROUNDS_PER_LOOK: u64 = 5;
 /// A node that is paused for less finds the logs as far back as it needs them.
 const HOLD_MAX: Duration = Duration::from_secs(60);
 
+/// How long it may take to empty a log.
+const CLEAR_WITHIN: Duration = Duration::from_secs(1);
+
 /// How often it is looked whether a group that was appended is written, and how long between.
 const GROUP_LOOKS: usize = 20;
 const GROUP_LOOK: Duration = Duration::from_millis(1);
@@ -147,7 +150,12 @@ async fn look(
 
 /// Removes all messages of a log that no write comes in between: a server does not rewrite the file that it appends to,
 /// and removes it with its last message. Writes wait meanwhile, for some milliseconds. Whether that was possible.
-async fn clear(node: &Node, storage: &Arc<Storage>, (shard, handle, term): (Shard, &LogHandle, &Term)) -> bool {
+async fn clear(node: &Node, storage: &Arc<Storage>, of: (Shard, &LogHandle, &Term)) -> bool {
+    // Without an answer of the servers all other work of this task would wait too.
+    tokio::time::timeout(CLEAR_WITHIN, clear_held(node, storage, of)).await.unwrap_or(false)
+}
+
+async fn clear_held(node: &Node, storage: &Arc<Storage>, (shard, handle, term): (Shard, &LogHandle, &Term)) -> bool {
     let log = LogId::Shard(shard);
     let Some(replica) = storage.replica() else { return false };
     let Ok(noted) = replica.note_end(shard) else { return false };

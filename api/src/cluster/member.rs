@@ -106,20 +106,19 @@ impl Member {
     /// `Directory`, before a cluster is founded that the node cannot take part in, or those of [`Joined::join`].
     pub fn join(config: &config::Cluster, address: SocketAddr, dir: &Path) -> Result<Option<Self>, JoinError> {
         let Some(options) = options(config, address) else { return Ok(None) };
-        let unfit = match DirectoryContents::of(dir)? {
+        let unfit = |what: String| Err(JoinError::Directory(format!("the data directory {} {what}", dir.display())));
+        match DirectoryContents::of(dir)? {
             DirectoryContents::Store => {
-                "belongs to a node on its own: begin the cluster with it by `celeris cluster recover`, \
-                                         or start with an empty directory"
-                    .to_owned()
+                let begin = "begin the cluster with it by `celeris cluster recover`";
+                return unfit(format!("belongs to a node on its own: {begin}, or start with an empty directory"));
             }
-            DirectoryContents::Copy { cluster, .. } if cluster != options.cluster => format!(
-                "has a copy of cluster {cluster}, and `cluster.name` is {}: correct the name, or start with an empty directory",
-                options.cluster
-            ),
-            DirectoryContents::Copy { .. } | DirectoryContents::Nothing => String::new(),
-        };
-        if !unfit.is_empty() {
-            return Err(JoinError::Directory(format!("the data directory {} {unfit}", dir.display())));
+            DirectoryContents::Copy { cluster, .. } if cluster != options.cluster => {
+                let name = options.cluster;
+                return unfit(format!(
+                    "has a copy of cluster {cluster}, and `cluster.name` is {name}: correct the name, or start with an empty directory"
+                ));
+            }
+            DirectoryContents::Copy { .. } | DirectoryContents::Nothing => {}
         }
         let joined = Handle::current().block_on(Joined::join(options))?;
         Ok(Some(Self {
