@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use celeris_model::{ObservationId, UserId};
 use celeris_predictor::Amended;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use utoipa_axum::routes;
 use crate::description::Gone;
 use crate::error::ApiError;
 use crate::extract::{Body, OfObservation, Params};
+use crate::routing::WroteNothing;
 use crate::schema::ids::Id;
 use crate::state::Node;
 
@@ -58,9 +60,14 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(correct_observation, forget_observation))
 }
 
-fn reply(observation_id: ObservationId, amended: Amended) -> Json<AmendReply> {
+fn reply(observation_id: ObservationId, amended: Amended) -> Response {
     let Amended { user, user_epoch, sequence, duplicate, clipped } = amended;
-    Json(AmendReply { user, user_epoch: user_epoch.0, sequence: sequence.0, observation_id, duplicate, clipped })
+    let body = AmendReply { user, user_epoch: user_epoch.0, sequence: sequence.0, observation_id, duplicate, clipped };
+    let mut response = Json(body).into_response();
+    if duplicate {
+        response.extensions_mut().insert(WroteNothing);
+    }
+    response
 }
 
 /// Corrects the label of an observation.
@@ -75,7 +82,7 @@ async fn correct_observation(
     OfObservation { model, observation_id }: OfObservation,
     Params(ByUser { user }): Params<ByUser>,
     Body(body): Body<CorrectBody>,
-) -> Result<Json<AmendReply>, ApiError> {
+) -> Result<Response, ApiError> {
     let amended = node.predictor.ingest().correct(&model, user.as_ref(), &observation_id, body.label).await?;
     Ok(reply(observation_id, amended))
 }
@@ -91,7 +98,7 @@ async fn forget_observation(
     State(node): State<Node>,
     OfObservation { model, observation_id }: OfObservation,
     Params(ByUser { user }): Params<ByUser>,
-) -> Result<Json<AmendReply>, ApiError> {
+) -> Result<Response, ApiError> {
     let amended = node.predictor.ingest().forget(&model, user.as_ref(), &observation_id).await?;
     Ok(reply(observation_id, amended))
 }
