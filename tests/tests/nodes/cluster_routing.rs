@@ -219,6 +219,19 @@ fn an_observation_is_not_said_to_be_unknown_while_a_node_is_silent() {
 }
 
 #[test]
+fn a_correction_that_changes_nothing_is_answered_by_a_confirmed_owner() {
+    let cluster = cluster();
+    let user = cluster.user_of(1);
+    let films = cluster.client(1).model("films");
+    films.observe(&observation(&user, Some("given")));
+    let correct = || films.put(&format!("observations/given?user={user}"), &json!({"label": 2.0})).expect(200);
+    let confirmed = || cluster.ages.iter().map(|ages| *ages.confirmed.lock()).sum::<usize>();
+    assert_eq!((&correct()["duplicate"], confirmed()), (&json!(false), 0), "its append says that");
+    // A deposed owner has not seen a later correction.
+    assert_eq!((&correct()["duplicate"], confirmed()), (&json!(true), 1));
+}
+
+#[test]
 fn readings_are_answered_by_copies_that_are_young_enough() {
     let cluster = cluster();
     let user = cluster.user_of(1);
