@@ -81,8 +81,8 @@ pub(crate) async fn find_or_found(
 async fn warn_of_others(access: &Access, options: &ClusterOptions) {
     let names = access.requests.stream_names().filter_map(|name| future::ready(name.ok())).collect::<Vec<_>>();
     let Ok(names) = tokio::time::timeout(NAMES_TIMEOUT, names).await else { return };
-    let others: Vec<&str> = names.iter().filter_map(|name| Names::cluster_of(name)).collect();
-    let others: Vec<&str> = others.into_iter().filter(|other| *other != options.cluster).collect();
+    let clusters = names.iter().filter_map(|name| Names::cluster_of(name));
+    let others: Vec<&str> = clusters.filter(|other| *other != options.cluster).collect();
     if !others.is_empty() {
         tracing::warn!(
             cluster = options.cluster,

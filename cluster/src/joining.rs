@@ -196,8 +196,8 @@ impl Joined {
 /// Begins the next incarnation of a cluster with the copy of a node, which does not run.
 ///
 /// # Errors
-/// `OtherCluster` or `OtherFounding`; `NodesRun` if a node of the cluster runs; `OutdatedCopy` if the copy is of an earlier incarnation than
-/// the last; or as [`Joined::join`].
+/// `OtherCluster` or `OtherFounding`; `NodesRun` if a node of the cluster runs; `OutdatedCopy` if the copy is of an
+/// earlier incarnation than the last; or as [`Joined::join`].
 pub async fn begin_incarnation(options: ClusterOptions, origin: &Origin) -> Result<ClusterIdentity, ClusterError> {
     let cluster = options.cluster.clone();
     if let Some(of) = origin.cluster.clone().filter(|of| *of != cluster) {

@@ -54,7 +54,7 @@ impl Question {
 /// Answers the questions of other nodes.
 pub(crate) async fn answer(node: Arc<Node>, storage: Arc<Storage>, hooks: Arc<dyn Hooks>) {
     loop {
-        match node.access.client.subscribe(node.names.tails(node.writer.node.as_str())).await {
+        match node.access.client.subscribe(node.names.questions(node.writer.node.as_str())).await {
             Ok(mut questions) => {
                 while let Some(question) = questions.next().await {
                     let Some(reply) = question.reply else { continue };
@@ -125,7 +125,7 @@ async fn send_answer(node: &Node, reply: async_nats::Subject, answer: Bytes) {
 pub(crate) async fn settle(node: &Arc<Node>) {
     let question = Question::CatalogApplied(node.catalog().state.applied()).encode();
     let questions = node.live().into_iter().map(|heartbeat| {
-        let subject = node.names.tails(heartbeat.node.as_str());
+        let subject = node.names.questions(heartbeat.node.as_str());
         node.access.client.request(subject, question.clone())
     });
     let answers = futures_util::future::join_all(questions);

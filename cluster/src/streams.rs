@@ -59,9 +59,9 @@ impl Names {
         format!("celeris.{cluster}.*.heartbeat.*")
     }
 
-    /// Where a node is asked for the tails of its logs.
-    pub(crate) fn tails(&self, node: &str) -> String {
-        format!("celeris.{}.{}.tails.{node}", self.cluster, self.incarnation)
+    /// Where a node takes the questions of others.
+    pub(crate) fn questions(&self, node: &str) -> String {
+        format!("celeris.{}.{}.questions.{node}", self.cluster, self.incarnation)
     }
 }
 
@@ -222,6 +222,6 @@ mod tests {
         assert_eq!(names.stream(LogId::Catalog), "celeris-main-3-catalog");
         assert_eq!(names.stream(shard), "celeris-main-3-s07");
         assert_eq!(names.subject(shard), "celeris.main.3.log.s07");
-        assert_ne!(names.heartbeat("*"), names.tails("*"));
+        assert_ne!(names.heartbeat("*"), names.questions("*"));
     }
 }

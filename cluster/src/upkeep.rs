@@ -10,7 +10,7 @@ use celeris_storage::{Replica, Storage, StorageError};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::chain::Cursor;
-use crate::heartbeat::{Heartbeat, LogReport};
+use crate::heartbeat::LogReport;
 use crate::log_state::Problem;
 use crate::node::{LogHandle, Node};
 use crate::questions::{Question, SYNCED_WITHIN, Tails};
@@ -75,7 +75,7 @@ async fn ask_for_tails(node: &Arc<Node>) {
     }
     let questions = owners.into_iter().map(|(owner, logs)| async move {
         let asked = Instant::now();
-        let question = node.access.client.request(node.names.tails(owner.as_str()), Question::Tails.encode());
+        let question = node.access.client.request(node.names.questions(owner.as_str()), Question::Tails.encode());
         let Ok(Ok(answer)) = tokio::time::timeout(ANSWER_TIMEOUT, question).await else { return };
         let Ok(tails) = serde_json::from_slice::<Tails>(&answer.payload) else { return };
         for log in logs {
@@ -125,11 +125,7 @@ async fn look(
         metrics::gauge!("celeris_cluster_trimmed_sequence", "log" => name).set((handle.state.applied() + 1) as f64);
         return;
     }
-    let of_others = {
-        let members = node.members.lock();
-        let heard = members.heard_within(Instant::now(), hold(node));
-        heard.map(|other| other.logs.get(&name).copied().unwrap_or_default()).collect()
-    };
+    let of_others = copies_of_others(node, log).into_iter().map(|(_, report)| report).collect();
     let enough = if extent.bytes > streams.bytes_max / 2 { Enough::Copies } else { Enough::All };
     let Some(durable) = durable_in_copies(of_others, handle.state.durable(), (streams.copies_min, enough)) else {
         return;
@@ -167,21 +163,14 @@ async fn clear_held(node: &Node, storage: &Arc<Storage>, (shard, handle, term): 
     if !ends_at(&replica, log, end).await {
         return false;
     }
-    let others: Vec<NodeName> = {
-        let members = node.members.lock();
-        let is_stuck = |other: &Heartbeat| other.logs.get(&short_name(log)).is_some_and(|report| report.is_stuck);
-        members
-            .heard_within(Instant::now(), hold(node))
-            .filter(|other| !is_stuck(other))
-            .map(|other| other.node.clone())
-            .collect()
-    };
+    let mut others = copies_of_others(node, log);
+    others.retain(|(_, report)| !report.is_stuck);
     if others.len() + 1 < node.options.streams.copies_min {
         return false;
     }
     let question = Question::Synced(shard.index(), end).encode();
-    let asked = others.iter().map(|other| {
-        let asked = node.access.client.request(node.names.tails(other.as_str()), question.clone());
+    let asked = others.iter().map(|(other, _)| {
+        let asked = node.access.client.request(node.names.questions(other.as_str()), question.clone());
         async { tokio::time::timeout(SYNCED_WITHIN, asked).await.is_ok_and(|answer| answer.is_ok()) }
     });
     let (answers, ()) = tokio::join!(futures_util::future::join_all(asked), node.sync(storage));
@@ -197,9 +186,12 @@ async fn clear_held(node: &Node, storage: &Arc<Storage>, (shard, handle, term): 
     }
 }
 
-/// How long the logs are kept for a node that has fallen silent.
-fn hold(node: &Node) -> Duration {
-    HOLD_MAX.min(node.options.streams.trim_delay)
+/// The copies of a log that other nodes have which run, start, or may only be paused: it is kept for them.
+fn copies_of_others(node: &Node, log: LogId) -> Vec<(NodeName, LogReport)> {
+    let (name, hold) = (short_name(log), HOLD_MAX.min(node.options.streams.trim_delay));
+    let members = node.members.lock();
+    let heard = members.heard_within(Instant::now(), hold);
+    heard.map(|other| (other.node.clone(), other.logs.get(&name).copied().unwrap_or_default())).collect()
 }
 
 /// Whether this node's copy ends at the end of the log, at the latest once the last group that was appended is written.
@@ -224,7 +216,7 @@ enum Enough {
     Copies,
 }
 
-/// The position of a log up to which enough copies have synced it: this node's, and those of other nodes that run, start or may be paused. One that
+/// The position of a log up to which enough copies have synced it: this node's, and [`copies_of_others`]. One that
 /// has stopped following does not count: it needs the copy of another node anyway.
 fn durable_in_copies(of_others: Vec<LogReport>, own: u64, (copies_min, enough): (usize, Enough)) -> Option<u64> {
     let of_others = of_others.into_iter().filter(|report| !report.is_stuck).map(|report| report.durable);

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use celeris_model::{ObservationId, UserId};
 use celeris_predictor::Amended;
 use serde::{Deserialize, Serialize};
@@ -63,11 +63,7 @@ pub fn router() -> OpenApiRouter<Node> {
 fn reply(observation_id: ObservationId, amended: Amended) -> Response {
     let Amended { user, user_epoch, sequence, duplicate, clipped } = amended;
     let body = AmendReply { user, user_epoch: user_epoch.0, sequence: sequence.0, observation_id, duplicate, clipped };
-    let mut response = Json(body).into_response();
-    if duplicate {
-        response.extensions_mut().insert(WroteNothing);
-    }
-    response
+    WroteNothing::mark(Json(body), duplicate)
 }
 
 /// Corrects the label of an observation.

@@ -1,7 +1,7 @@
 //! Feedback: single observations and NDJSON streams of observations.
 
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use celeris_model::Observation;
 use celeris_predictor::PendingObservation;
 use celeris_storage::AckMode;
@@ -45,11 +45,7 @@ pub async fn observe(
     }
     let observed = node.predictor.ingest().observe(&model, observation).await?;
     let duplicate = observed.duplicate;
-    let mut response = Answer(ObserveReply::from(observed)).into_response();
-    if duplicate {
-        response.extensions_mut().insert(WroteNothing);
-    }
-    Ok(response)
+    Ok(WroteNothing::mark(Answer(ObserveReply::from(observed)), duplicate))
 }
 
 /// Learns from many observations: one JSON object per line, or a JSON array of them.

@@ -63,6 +63,17 @@ pub struct Exchange<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct WroteNothing;
 
+impl WroteNothing {
+    /// The response to a write, marked if it is a `duplicate`.
+    pub fn mark(response: impl IntoResponse, duplicate: bool) -> Response {
+        let mut response = response.into_response();
+        if duplicate {
+            response.extensions_mut().insert(Self);
+        }
+        response
+    }
+}
+
 /// The result of one attempt.
 enum Attempt {
     Answered(Response),
@@ -375,11 +386,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_deposed_owner_does_not_find_is_asked_of_the_new_one() {
         let url = other_node().await;
-        let there = || {
-            let mut response = "there already".into_response();
-            response.extensions_mut().insert(WroteNothing);
-            response
-        };
+        let there = || WroteNothing::mark("there already", true);
         let found: [&dyn Fn() -> Response; 4] = [
             &|| StatusCode::NOT_FOUND.into_response(),
             &|| StatusCode::CONFLICT.into_response(),
