@@ -233,7 +233,7 @@ impl Exchange<'_> {
             Err(Failure::Busy) => Attempt::Answered(busy().into_response()),
             Err(Failure::NotSent(problem)) => {
                 tracing::debug!(%problem, node = %peer.node, "a request was not forwarded");
-                Attempt::failed(unanswered())
+                Attempt::failed(unreachable(peer))
             }
             Err(Failure::Unknown(problem)) => {
                 tracing::debug!(%problem, node = %peer.node, "what became of a forwarded request is not known");
@@ -263,6 +263,14 @@ impl Exchange<'_> {
 /// No node answers in time, and nothing was carried out.
 pub fn unanswered() -> ApiError {
     ApiError::not_owner("no node of the cluster answers for the user at the moment, and nothing was written; try again")
+}
+
+/// The node that is to answer takes no connection.
+fn unreachable(peer: &Peer) -> ApiError {
+    ApiError::not_owner(format!(
+        "node {} answers for the user, but this node cannot connect to it at {}, and nothing was written; try again",
+        peer.node, peer.url
+    ))
 }
 
 /// The stream was sent to a node that did not take it.
@@ -480,6 +488,16 @@ mod tests {
         };
         let (answered, ()) = tokio::join!(exchange(&cluster, Repeat::Never, None).run(run), moved);
         assert_eq!(text(answered.unwrap()).await, "b");
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_takes_no_connection_is_named() {
+        let (_views, cluster) = cluster(view("b", "http://127.0.0.1:1"));
+        let run = async |_: Request| panic!("this node does not own the user");
+        let refused = exchange(&cluster, Repeat::Never, None).run(run).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let said = text(refused).await;
+        assert!(said.contains("not-owner") && said.contains("node b") && said.contains("http://127.0.0.1:1"), "{said}");
     }
 
     #[tokio::test]
