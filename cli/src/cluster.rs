@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 use celeris_api::cluster::begin_incarnation;
 use celeris_api::config;
 use celeris_api::node::StartError;
-use celeris_storage::Storage;
+use celeris_storage::{Storage, StorageOptions};
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::export::open_stopped;
 use crate::models::{aligned, print};
 use crate::node_client::{NodeArgs, NodeClient};
 use crate::serve::runtime;
@@ -269,7 +268,7 @@ fn recover(args: &RecoverArgs) -> Result<(), Failure> {
             args.config.display()
         )));
     }
-    let storage = open_stopped(&args.data_dir)?;
+    let storage = Storage::open_existing(&args.data_dir, &StorageOptions::default())?;
     let events = events_of(&storage);
     let of = match storage.cluster()? {
         Some(cluster) => format!("copy of cluster {}, incarnation {}", cluster.name, cluster.incarnation),

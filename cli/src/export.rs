@@ -1,6 +1,6 @@
 //! `celeris export`: exports the store of a stopped node as Parquet.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use celeris_export::export_store;
 use celeris_manager::exportable;
@@ -20,20 +20,8 @@ pub struct Args {
     out: PathBuf,
 }
 
-/// Opens the store of a stopped node. Opening alone would create an empty one in any folder.
-///
-/// # Errors
-/// Bad input if there is none, or those of the store.
-pub fn open_stopped(dir: &Path) -> Result<Storage, Failure> {
-    if !dir.join("FORMAT").is_file() {
-        let dir = dir.display();
-        return Err(Failure::bad_input(format!("{dir} is no data directory: there is no FORMAT file in it")));
-    }
-    Ok(Storage::open_existing(dir, &StorageOptions::default())?)
-}
-
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let storage = open_stopped(&args.data_dir)?;
+    let storage = Storage::open_existing(&args.data_dir, &StorageOptions::default())?;
     let report = Report::new();
     let exported = export_store(&storage, &exportable(&storage)?, &args.out, &|phase, share| report.at(phase, share))?;
     storage.close()?;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, interval};
 
 use crate::batch::FORMAT;
 use crate::heartbeat::{Heartbeat, LogReport};
-use crate::log_state::{Phase, Wish};
+use crate::log_state::{Phase, Problem, Wish};
 use crate::members::{Candidacy, Election};
 use crate::node::{LogHandle, Node, report};
 use crate::placement::{Candidate, place};
@@ -36,6 +36,10 @@ pub(crate) async fn steer(node: Arc<Node>, mut changed: watch::Receiver<()>) {
         if node.failure.borrow().is_some() {
             continue;
         }
+        if let Some(failure) = lacks_a_copy(&node) {
+            node.fail(&failure);
+            continue;
+        }
         let live = node.live();
         // What came before this node had read that its sender is the coordinator.
         live.iter().for_each(|heartbeat| node.adopt_of(heartbeat));
@@ -49,6 +53,14 @@ pub(crate) async fn steer(node: Arc<Node>, mut changed: watch::Receiver<()>) {
         }
         metrics::gauge!("celeris_cluster_live_nodes").set((live.len() + 1) as f64);
     }
+}
+
+/// What a copy of this node has not applied and a log no longer has: only a start of the node gets the copy of another one.
+fn lacks_a_copy(node: &Node) -> Option<String> {
+    node.logs.iter().find_map(|(log, handle)| match handle.state.problem()? {
+        problem @ Problem::Behind { .. } => Some(format!("{}: {problem}", short_name(*log))),
+        _ => None,
+    })
 }
 
 /// Sets a wish, unless it is to stop or stays the same.

@@ -109,15 +109,43 @@ impl Format {
 pub(crate) struct Directory {
     path: PathBuf,
     format: Format,
-    /// The lock belongs to the open file: it is released however the process ends.
-    lock: File,
+    /// Last field, so that the directory is free once nothing else refers to it.
+    _lock: DirectoryLock,
 }
 
-impl Drop for Directory {
+/// Keeps other processes out of a data directory until it is dropped.
+pub struct DirectoryLock {
+    /// The lock belongs to the open file: it is released however the process ends.
+    file: File,
+}
+
+impl DirectoryLock {
+    /// Locks a directory, which is created if necessary.
+    ///
+    /// # Errors
+    /// `InUse` or `Io`.
+    pub fn take(path: &Path) -> Result<Self, StorageError> {
+        fs::create_dir_all(path).map_err(StorageError::io("create", path))?;
+        let lock_path = path.join("LOCK");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(StorageError::io("open", &lock_path))?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StorageError::InUse { dir: path.to_owned() },
+            TryLockError::Error(source) => StorageError::Io { action: "lock", path: lock_path.clone(), source },
+        })?;
+        Ok(Self { file })
+    }
+}
+
+impl Drop for DirectoryLock {
     fn drop(&mut self) {
         // Closing the file is not enough: a child process holds a copy of it, and so the lock, from
         // its fork until it executes its program. An error leaves it to the close.
-        let _ = self.lock.unlock();
+        let _ = self.file.unlock();
     }
 }
 
@@ -131,30 +159,14 @@ fn restrict_to_owner(path: &Path) {
     }
 }
 
-/// Locks a data directory for this process.
-fn lock(path: &Path) -> Result<File, StorageError> {
-    let lock_path = path.join("LOCK");
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&lock_path)
-        .map_err(StorageError::io("open", &lock_path))?;
-    lock.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => StorageError::InUse { dir: path.to_owned() },
-        TryLockError::Error(source) => StorageError::Io { action: "lock", path: lock_path.clone(), source },
-    })?;
-    Ok(lock)
-}
-
 impl Directory {
     /// Creates the directory if necessary, locks it, and checks its format.
     ///
     /// # Errors
     /// `InUse`, `UnknownFormat` or `Io`.
     pub(crate) fn open(path: &Path, cluster: Option<&ClusterIdentity>) -> Result<Self, StorageError> {
-        fs::create_dir_all(path).map_err(StorageError::io("create", path))?;
-        let directory = Self { path: path.to_owned(), format: Format::current(cluster), lock: lock(path)? };
+        let lock = DirectoryLock::take(path)?;
+        let directory = Self { path: path.to_owned(), format: Format::current(cluster), _lock: lock };
         directory.check_format()?;
         // Only after it is known to be a data directory, or to become one.
         restrict_to_owner(path);
@@ -166,11 +178,14 @@ impl Directory {
     /// # Errors
     /// `InUse`, `UnknownFormat` or `Io`.
     pub(crate) fn open_existing(path: &Path) -> Result<Self, StorageError> {
-        let mut directory = Self { path: path.to_owned(), format: Format::current(None), lock: lock(path)? };
-        let Some(found) = read_format(path)? else {
-            return Err(directory.unknown("it has no FORMAT file, so it is no data directory".to_owned()));
-        };
-        directory.format.cluster = found.cluster;
+        // Before the lock, which would create the directory.
+        let found = read_format(path)?.ok_or_else(|| StorageError::UnknownFormat {
+            dir: path.to_owned(),
+            reason: "it has no FORMAT file, so it is no data directory".to_owned(),
+        })?;
+        let lock = DirectoryLock::take(path)?;
+        let format = Format { cluster: found.cluster, ..Format::current(None) };
+        let directory = Self { path: path.to_owned(), format, _lock: lock };
         directory.check_format()?;
         Ok(directory)
     }

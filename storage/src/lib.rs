@@ -102,7 +102,7 @@ mod verification;
 
 pub use database::BytesWritten;
 pub use decisions::{DecisionCounters, DecisionRange, Decisions, ErasingDecisions, LateCandidates, LatePropensity};
-pub use directory::{ClusterIdentity, DirectoryContents};
+pub use directory::{ClusterIdentity, DirectoryContents, DirectoryLock};
 pub use disk_space::DiskSpace;
 pub use erased_users::ErasedUsers;
 pub use error::StorageError;

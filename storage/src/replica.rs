@@ -120,8 +120,13 @@ impl Replica<'_> {
     /// Syncs everything written, and returns the cursors that survive a power failure from then on.
     ///
     /// # Errors
-    /// `Corrupt`, `CorruptLog` or `Database`; a failed sync poisons the store.
+    /// `Corrupt`, `CorruptLog` or `Database`; `Poisoned` if a read has found damage, since other nodes have what
+    /// is damaged here. A failed sync poisons the store too.
     pub fn sync(&self) -> Result<Vec<(LogId, Vec<u8>)>, StorageError> {
+        if let Some(damage) = self.database.damage() {
+            self.health.poison(damage);
+        }
+        self.health.check()?;
         let mut cursors = Vec::new();
         for log in self.logs() {
             cursors.extend(self.cursor(log)?.map(|cursor| (log, cursor)));

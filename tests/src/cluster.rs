@@ -178,6 +178,19 @@ impl Cluster {
         self.process(node).await_stderr(text);
     }
 
+    /// Waits until a node has read its whole store.
+    ///
+    /// # Errors
+    /// How it ended, if it did before.
+    ///
+    /// # Panics
+    /// If neither happens by the deadline.
+    #[track_caller]
+    pub fn await_verified(&mut self, node: usize) -> Result<(), Exit> {
+        let process = self.nodes[node].as_mut().expect("the node runs");
+        process.await_stderr_or_exit("the whole store is verified").inspect_err(|_| self.nodes[node] = None)
+    }
+
     /// The network of the hosts: first those of the nodes, then those of the servers.
     ///
     /// # Panics

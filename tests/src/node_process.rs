@@ -269,6 +269,24 @@ impl NodeProcess {
         eventually(text, || self.stderr.lock().expect("no thread panics while appending").contains(text).then_some(()));
     }
 
+    /// Like [`NodeProcess::await_stderr`], of a node that may end first.
+    ///
+    /// # Errors
+    /// How it ended.
+    ///
+    /// # Panics
+    /// If neither happens by the deadline.
+    #[track_caller]
+    pub fn await_stderr_or_exit(&mut self, text: &str) -> Result<(), Exit> {
+        let has_ended = eventually(text, || {
+            let ended = self.process.ended().map(|_| true);
+            ended.or_else(|| {
+                self.stderr.lock().expect("no thread panics while appending").contains(text).then_some(false)
+            })
+        });
+        if has_ended { Err(self.await_exit()) } else { Ok(()) }
+    }
+
     /// Sends SIGKILL and waits for the exit; the node runs no more code.
     pub fn kill_hard(mut self) {
         self.process.0.kill().expect("a running child can be killed");

@@ -11,7 +11,7 @@ use celeris_manager::{Manager, Peers, Readiness};
 use celeris_model::{LogId, NodeName, Shard, Shards};
 use celeris_predictor::Predictor;
 use celeris_storage::{
-    Applied, AppliedGroup, ClusterIdentity, DirectoryContents, Storage, StorageError, StorageOptions,
+    Applied, AppliedGroup, ClusterIdentity, DirectoryContents, DirectoryLock, Storage, StorageError, StorageOptions,
 };
 use tokio::runtime::Handle;
 
@@ -138,6 +138,7 @@ impl Member {
         let identity = self.joined.identity();
         // What the logs have now is there when this node begins to read them, however long it takes to get there.
         Handle::current().block_on(self.joined.announce(None))?;
+        let lock = DirectoryLock::take(dir)?;
         finish_replacing(dir).map_err(JoinError::Copy)?;
         match DirectoryContents::of(dir)? {
             DirectoryContents::Nothing => {
@@ -158,13 +159,16 @@ impl Member {
             // The store says what is wrong with it.
             DirectoryContents::Copy { .. } | DirectoryContents::Store => {}
         }
+        drop(lock);
         let mut storage = Storage::open_replica(dir, options, identity)?;
         remove_outgoing(dir).map_err(JoinError::Copy)?;
         if Handle::current().block_on(self.joined.is_behind(&storage))? {
             tracing::warn!("the logs do not reach back to what this node has");
             storage.close()?;
             drop(storage);
+            let lock = DirectoryLock::take(dir)?;
             self.fetch_copy(dir)?;
+            drop(lock);
             storage = Storage::open_replica(dir, options, identity)?;
         }
         erase_left_decisions(&storage)?;

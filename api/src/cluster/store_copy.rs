@@ -180,20 +180,24 @@ pub fn erase_left_decisions(storage: &Storage) -> Result<(), StorageError> {
 }
 
 /// Keeps the database of an earlier incarnation beside the one that replaces it. It may have records that the
-/// origin of the new one lacked. What was derived from it is removed.
+/// origin of the new one lacked. What was derived from it is removed. If it is interrupted, it can be repeated as
+/// long as there is a FORMAT file. The caller has the lock of the directory.
 ///
 /// # Errors
 /// Those of the file system, or if there is such a folder already.
 pub fn set_aside(dir: &Path, incarnation: u64) -> io::Result<()> {
     let aside = dir.join(format!("db-of-incarnation-{incarnation}"));
-    if aside.try_exists()? {
-        return Err(io::Error::other(format!("{} exists; move it away", aside.display())));
+    if dir.join(DATABASE).try_exists()? {
+        if aside.try_exists()? {
+            return Err(io::Error::other(format!("{} exists; move it away", aside.display())));
+        }
+        fs::rename(dir.join(DATABASE), aside)?;
+        sync(dir)?;
     }
     for name in DERIVED {
         remove(&dir.join(name))?;
     }
     fs::remove_file(dir.join(FORMAT))?;
-    fs::rename(dir.join(DATABASE), aside)?;
     sync(dir)
 }
 
@@ -279,9 +283,23 @@ mod tests {
         assert!(!to.path().join(INCOMING).exists() && !to.path().join(REPLACING).exists());
         erase_left_decisions(&open(to.path())).unwrap();
         assert!(!to.path().join(REPLACED).exists() && to.path().join("selections").exists());
+    }
+
+    #[test]
+    fn a_database_that_is_set_aside_is_kept_whatever_happens() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let archive = archive(from.path());
+        let aside = to.path().join("db-of-incarnation-2");
+        receive(to.path(), &archive[..]).unwrap();
+        fs::create_dir(to.path().join("selections")).unwrap();
+        // As after a crash behind its first step.
+        fs::rename(to.path().join(DATABASE), &aside).unwrap();
         set_aside(to.path(), 2).unwrap();
-        assert!(!to.path().join(DATABASE).exists() && !to.path().join("selections").exists());
+        assert!(aside.exists() && !to.path().join(FORMAT).exists() && !to.path().join("selections").exists());
+        // There is one of this incarnation already.
+        receive(to.path(), &archive[..]).unwrap();
         assert!(set_aside(to.path(), 2).is_err());
+        open(to.path());
     }
 
     #[test]

@@ -88,7 +88,7 @@ async fn logs_are_kept_for_a_node_that_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_that_needs_what_was_trimmed_is_told_so() {
+async fn a_copy_that_needs_what_was_trimmed_fails_the_node() {
     let Some(servers) = Servers::start(1, Sync::Always) else { return };
     let mut nodes: Vec<TestNode> = (0..2).map(|number| trimming(&servers, number, Duration::from_millis(50))).collect();
     for node in &mut nodes {
@@ -106,6 +106,9 @@ async fn a_copy_that_needs_what_was_trimmed_is_told_so() {
         status.phase == Phase::Stuck && matches!(status.problem, Some(Problem::Behind { first, .. }) if first >= 10)
     })
     .await;
+    let mut failure = behind.running().cluster.failure();
+    let said = failure.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    assert!(said.contains("start the node again"), "{said}");
     // A copy that has everything goes on.
     nodes[0].stop().await;
     behind.stop().await;

@@ -6,6 +6,7 @@ mod tuning;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::statistics::Ticker;
@@ -36,6 +37,8 @@ pub(crate) struct Database {
     path: PathBuf,
     /// Owns the statistics.
     options: Options,
+    /// The first damage that RocksDB has found since the database was opened.
+    damage: OnceLock<Box<str>>,
 }
 
 /// Bytes written by a database since it was opened.
@@ -60,7 +63,7 @@ impl Database {
             .map_err(failed)?;
         let options = database_options(tuning).map_err(failed)?;
         let db = DB::open_cf_descriptors(&options, path, descriptors).map_err(failed)?;
-        Ok(Self { db, columns, path: path.to_owned(), options })
+        Ok(Self { db, columns, path: path.to_owned(), options, damage: OnceLock::new() })
     }
 
     fn handle(&self, column: Column) -> &ColumnFamily {
@@ -68,7 +71,18 @@ impl Database {
     }
 
     fn failure(&self, action: &'static str) -> impl Fn(rocksdb::Error) -> StorageError {
-        move |error| failure(&self.path, action, error)
+        move |error| {
+            let failure = failure(&self.path, action, error);
+            if matches!(failure, StorageError::CorruptLog { .. }) {
+                self.damage.get_or_init(|| failure.to_string().into());
+            }
+            failure
+        }
+    }
+
+    /// The first damage that any operation has found since the database was opened.
+    pub(crate) fn damage(&self) -> Option<&str> {
+        self.damage.get().map(AsRef::as_ref)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -147,10 +147,15 @@ impl Nats {
     /// If they are not by the deadline.
     #[track_caller]
     pub fn await_ready(&self) {
-        for server in &self.servers {
-            let url = format!("{}/healthz", server.monitor_url());
-            eventually("the NATS servers are healthy", || ureq::get(&url).call().ok().map(drop));
+        for server in 0..self.len() {
+            eventually("the NATS servers are healthy", || self.is_ready(server).then_some(()));
         }
+    }
+
+    /// Whether a server says that it is healthy.
+    #[must_use]
+    pub fn is_ready(&self, server: usize) -> bool {
+        ureq::get(format!("{}/healthz", self.servers[server].monitor_url())).call().is_ok()
     }
 
     /// Sends SIGKILL to a server.

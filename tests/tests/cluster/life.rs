@@ -1,6 +1,6 @@
 //! Nodes that come and go, copies of the store, and the loss of all logs.
 
-use std::fs;
+use std::fs::{self, File};
 
 use celeris_tests::{Client, Cluster, binary, eventually};
 use serde_json::{Value, json};
@@ -103,6 +103,12 @@ fn a_cluster_goes_on_from_a_copy_after_the_loss_of_all_logs() {
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     assert!(done.stdout.contains("incarnation 2"), "{}", done.stdout);
     cluster.start_node(0);
+    let lock = File::options().write(true).open(cluster.data_dir(1).join("LOCK")).unwrap();
+    lock.lock().unwrap();
+    let exit = cluster.try_start_node(1).unwrap_err();
+    assert!(exit.stderr.contains("in use by another process"), "{}", exit.stderr);
+    assert!(cluster.data_dir(1).join("db").is_dir(), "what another process has open is left alone");
+    drop(lock);
     cluster.start_node(1);
     cluster.await_owners();
     for node in 0..2 {

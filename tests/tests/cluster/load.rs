@@ -73,6 +73,7 @@ pub type Addresses = Arc<Mutex<Vec<Option<Client>>>>;
 pub struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
+    errors: Arc<Mutex<Vec<String>>>,
     clients: Vec<JoinHandle<Vec<Operation>>>,
 }
 
@@ -80,6 +81,7 @@ impl Load {
     /// Starts the clients. The model exists.
     pub fn start(addresses: &Addresses, seed: u64) -> Self {
         let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let errors = Arc::<Mutex<Vec<String>>>::default();
         let start = |client| {
             let worker = Worker {
                 client,
@@ -87,12 +89,18 @@ impl Load {
                 rng: ChaCha8Rng::seed_from_u64(seed ^ (client + 1)),
                 stop: Arc::clone(&stop),
                 answered: Arc::clone(&answered),
+                errors: Arc::clone(&errors),
                 known: Vec::new(),
             };
             thread::spawn(move || worker.run())
         };
         let clients = (0..CLIENTS).map(start).collect();
-        Self { stop, answered, clients }
+        Self { stop, answered, errors, clients }
+    }
+
+    /// The answers 500 so far.
+    pub fn errors(&self) -> Vec<String> {
+        self.errors.lock().expect("no thread panics with the errors").clone()
     }
 
     /// The number of operations that were answered so far.
@@ -114,6 +122,7 @@ struct Worker {
     rng: ChaCha8Rng,
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
+    errors: Arc<Mutex<Vec<String>>>,
     /// Users and ids of observations of this client that were not retracted.
     known: Vec<(String, String)>,
 }
@@ -169,6 +178,9 @@ impl Worker {
             match attempt(node, user, ask, &item) {
                 Ok(answer) => return answer,
                 Err(problem) => {
+                    if problem.starts_with("500") {
+                        self.errors.lock().expect("no thread panics with the errors").push(problem.clone());
+                    }
                     last = problem;
                     thread::sleep(Duration::from_millis(20));
                 }
@@ -204,8 +216,8 @@ fn attempt(node: &Client, user: &str, ask: &Ask, item: &str) -> Result<Answer, S
         }
         // A repetition of a retraction whose answer was lost.
         (410, Ask::Retract { .. }) => Ok(Answer::Done),
-        // The cluster has no owner, or no quorum, or the answer of another node was lost.
-        (502..=504, _) => Err(format!("{}: {}", reply.status, reply.text)),
+        // The cluster has no owner, or no quorum, or the answer of another node was lost, or a node has failed.
+        (500 | 502..=504, _) => Err(format!("{}: {}", reply.status, reply.text)),
         (status, _) => panic!("{ask:?} of {user}: {status}: {}", reply.text),
     }
 }

@@ -67,6 +67,8 @@ pub(crate) use scenarios;
 pub struct Run {
     pub cluster: Cluster,
     pub rng: ChaCha8Rng,
+    /// Whether a node may answer 500, as one does that has found damage and has not given its users up yet.
+    pub expects_errors: bool,
     addresses: Addresses,
     load: Load,
 }
@@ -182,11 +184,12 @@ pub fn draw(mut scenarios: Vec<Scenario>) {
     }
 }
 
-fn settings(setup: Setup) -> &'static str {
-    match setup {
+fn settings(setup: Setup) -> String {
+    let forgetful = match setup {
         Setup::Default | Setup::Network => "",
-        Setup::Forgetful => "trim_delay = \"1s\"\n[sealing]\ninterval = \"2s\"",
-    }
+        Setup::Forgetful => "trim_delay = \"1s\"\n[sealing]\ninterval = \"2s\"\n",
+    };
+    format!("{forgetful}[verification]\ndelay = \"1s\"")
 }
 
 /// Plays a scenario under load, and checks what the clients were answered. `None` if it was skipped.
@@ -195,18 +198,21 @@ fn play(scenario: &Scenario, seed: u64) -> Option<()> {
     let started = Instant::now();
     let cluster = match scenario.setup {
         Setup::Network => Cluster::in_network(3, 3)?,
-        setup => Cluster::configured(3, 3, settings(setup))?,
+        setup => Cluster::configured(3, 3, &settings(setup))?,
     };
     create_model(&cluster);
     let addresses = Arc::new(Mutex::new(Run::addresses(&cluster)));
     let load = Load::start(&addresses, seed);
-    let mut run = Run { cluster, addresses, load, rng: ChaCha8Rng::seed_from_u64(seed) };
+    let rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut run = Run { cluster, rng, expects_errors: false, addresses, load };
     Run::go_on(1.0);
     (scenario.play)(&mut run);
     Run::go_on(1.0);
     run.cluster.nats.await_ready();
     run.cluster.await_owners();
-    let Run { cluster, load, .. } = run;
+    let Run { cluster, load, expects_errors, .. } = run;
+    let errors = load.errors();
+    assert!(expects_errors || errors.is_empty(), "{errors:?}");
     let operations: Vec<Operation> = load.stop();
     assert!(operations.len() > 50, "the clients were hardly served");
     let played = started.elapsed();

@@ -1,0 +1,139 @@
+//! The section `[cluster]`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use celeris_model::ids::PARTITIONS;
+use celeris_model::{NodeName, Shards};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::addresses::is_base_url;
+
+/// The cluster of which the node is a member: its logs are replicated by NATS JetStream. Without a name,
+/// the node is on its own, and the other keys have no effect.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cluster {
+    /// The name of the cluster: ASCII letters, digits, `-` and `_`.
+    #[schema(value_type = Option<String>)]
+    pub name: Option<String>,
+    /// The name of this node, the same after every restart, and of no other node.
+    #[schema(value_type = Option<String>)]
+    pub node: Option<NodeName>,
+    /// The URL by which clients and the other nodes reach this node. By default, `http://` and the
+    /// listening address, which other machines reach only if it is an address of theirs.
+    #[schema(value_type = Option<String>)]
+    pub url: Option<String>,
+    /// The addresses of the NATS servers, such as `nats://10.0.0.1:4222`.
+    pub nats: Vec<String>,
+    /// The monitoring addresses of the NATS servers, such as `http://10.0.0.1:8222`. The node reads there
+    /// whether the servers sync every write (`sync_interval: always`), and does not start if they
+    /// do not.
+    pub nats_monitor: Vec<String>,
+    /// Starts even if the NATS servers do not sync every write, or do not say so. A power failure of
+    /// several servers may then lose acknowledged observations.
+    pub unsafe_no_sync: bool,
+    /// The copies of each log in NATS: 3, or 1 without any tolerance of failures.
+    pub replicas: usize,
+    /// The number of shards of a new cluster, 1 to 64, fixed for its life: two for each node that it
+    /// is to have.
+    pub shards: u8,
+    /// How long the logs in NATS hold what all nodes have synced, at most.
+    #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
+    pub trim_delay: Duration,
+    /// How long a new version waits before it serves until all nodes have it.
+    #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
+    pub ready_within: Duration,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            name: None,
+            node: None,
+            url: None,
+            nats: Vec::new(),
+            nats_monitor: Vec::new(),
+            unsafe_no_sync: false,
+            replicas: 3,
+            shards: 6,
+            trim_delay: Duration::from_secs(600),
+            ready_within: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Cluster {
+    /// `listen` is the address of the node's socket.
+    pub(super) fn check(&self, listen: &str) -> Result<(), String> {
+        let Some(name) = &self.name else {
+            let is_absent = *self == Self::default();
+            let missing = "cluster.name: missing; give the name of the cluster, or remove the section [cluster] for a \
+                           node on its own";
+            return if is_absent { Ok(()) } else { Err(missing.to_owned()) };
+        };
+        if NodeName::new(name.as_str()).is_err() {
+            return Err(format!("cluster.name: {name:?} must consist of 1 to 64 ASCII letters, digits, `-` and `_`"));
+        }
+        if self.node.is_none() {
+            return Err("cluster.node: every node of a cluster needs a name of its own, such as \"a\"".to_owned());
+        }
+        if self.nats.is_empty() {
+            return Err(
+                "cluster.nats: give the addresses of the NATS servers, such as [\"nats://10.0.0.1:4222\"]".to_owned()
+            );
+        }
+        if let Some(url) = self.url.as_ref().filter(|url| !is_base_url(url)) {
+            return Err(format!(
+                "cluster.url: {url:?} is no address of a node; give scheme, host and port, such as \"http://10.0.0.5:7117\""
+            ));
+        }
+        if self.url.is_none() && listen.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified()) {
+            return Err(format!(
+                "cluster.url: the other nodes cannot reach this one at {listen}; give the address by which they do, such as \
+                 \"http://10.0.0.5:7117\""
+            ));
+        }
+        if !matches!(self.replicas, 1 | 3 | 5) {
+            return Err(format!("cluster.replicas: must be 1, 3 or 5, got {}", self.replicas));
+        }
+        if Shards::new(self.shards).is_none() {
+            return Err(format!("cluster.shards: must be from 1 to {PARTITIONS}, got {}", self.shards));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_without_the_name_of_the_cluster_is_refused() {
+        assert_eq!(Cluster::default().check("127.0.0.1:7117"), Ok(()));
+        let nameless = Cluster { nats: vec!["nats://10.0.0.1:4222".to_owned()], ..Cluster::default() };
+        assert!(nameless.check("127.0.0.1:7117").unwrap_err().starts_with("cluster.name: missing"));
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_needs_an_address_that_others_reach() {
+        let cluster = Cluster {
+            name: Some("production".to_owned()),
+            node: Some(NodeName::new("a").unwrap()),
+            nats: vec!["nats://10.0.0.1:4222".to_owned()],
+            ..Cluster::default()
+        };
+        for everywhere in ["0.0.0.0:7117", "[::]:7117"] {
+            let problem = cluster.check(everywhere).unwrap_err();
+            assert!(problem.starts_with("cluster.url") && problem.contains(everywhere), "{problem}");
+            let named = Cluster { url: Some("http://10.0.0.1:7117".to_owned()), ..cluster.clone() };
+            named.check(everywhere).unwrap();
+        }
+        cluster.check("10.0.0.1:7117").unwrap();
+        cluster.check("localhost:7117").unwrap();
+    }
+}

@@ -1,0 +1,98 @@
+//! The section `[limits]`.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use celeris_model::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::sizes;
+
+/// Limits of requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Maximum size of a JSON body.
+    #[serde(serialize_with = "sizes::serialize")]
+    #[schema(value_type = String)]
+    pub body: ByteSize,
+    /// Maximum total size of all partially received bodies; requests beyond it are answered with
+    /// 503.
+    #[serde(serialize_with = "sizes::serialize")]
+    #[schema(value_type = String)]
+    pub arriving: ByteSize,
+    /// Maximum size of one NDJSON line.
+    #[serde(serialize_with = "sizes::serialize")]
+    #[schema(value_type = String)]
+    pub line: ByteSize,
+    /// Maximum number of items in one predict or topk request.
+    pub items_per_request: usize,
+    /// Maximum number of concurrent requests; requests beyond it are answered with 503.
+    pub requests: usize,
+    /// Maximum number of open NDJSON streams; streams beyond it are answered with 503. They do not
+    /// count as requests.
+    pub streams: usize,
+    /// How long a stream may send nothing before it is closed; empty lines keep it open.
+    #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
+    pub stream_idle_timeout: Duration,
+    /// The earliest timestamp of an observation, as RFC 3339 text. The default rejects times in
+    /// seconds, which as milliseconds are in January 1970.
+    #[serde(with = "rfc3339")]
+    #[schema(value_type = String)]
+    pub earliest_time: Timestamp,
+    /// How far the timestamp of an observation may be ahead of the node's clock.
+    #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
+    pub clock_skew: Duration,
+    /// How long a request may take; it is answered with 504 after that.
+    #[serde(with = "humantime_serde")]
+    #[schema(value_type = String)]
+    pub request_timeout: Duration,
+    /// Maximum number of observations in flight per NDJSON stream.
+    pub observations_in_flight: usize,
+    /// Maximum number of models.
+    pub models: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: ByteSize::mib(4),
+            arriving: ByteSize::mib(256),
+            line: ByteSize::kib(64),
+            items_per_request: 10_000,
+            requests: 1024,
+            streams: 64,
+            stream_idle_timeout: Duration::from_secs(60),
+            earliest_time: YEAR_2000,
+            clock_skew: Duration::from_secs(300),
+            request_timeout: Duration::from_secs(30),
+            observations_in_flight: 8192,
+            models: 100,
+        }
+    }
+}
+
+const YEAR_2000: Timestamp = Timestamp(946_684_800_000);
+
+/// A timestamp as RFC 3339 text.
+mod rfc3339 {
+    use celeris_model::Timestamp;
+    use celeris_model::observation::EARLIEST;
+    use serde::{Deserialize, Deserializer, Serializer, de, ser};
+
+    pub fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        let time = jiff::Timestamp::from_millisecond(time.0).map_err(ser::Error::custom)?;
+        serializer.collect_str(&time)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let time: jiff::Timestamp = text
+            .parse()
+            .map_err(|_| de::Error::custom(format!("expected a time like 1995-01-01T00:00:00Z, got {text:?}")))?;
+        Ok(Timestamp(time.as_millisecond()).max(EARLIEST))
+    }
+}

@@ -1,0 +1,54 @@
+//! Configuration from a TOML file, environment variables and flags. Later sources override earlier
+//! ones; unknown keys are rejected.
+
+mod addresses;
+mod cluster;
+mod limits;
+mod memory;
+mod server;
+mod sizes;
+mod sources;
+mod store;
+mod training;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub use cluster::Cluster;
+pub use limits::Limits;
+pub use memory::Memory;
+pub use server::Server;
+pub use sources::{load, load_from};
+pub use store::{Decisions, Sealing, Verification};
+pub use training::{Training, TrainingLimits};
+
+/// The configuration of a node.
+///
+/// In the environment a key is written `CELERIS_SECTION__KEY`, as in `CELERIS_MEMORY__USERS=2GiB`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    #[schema(inline)]
+    pub server: Server,
+    /// Limits of requests.
+    #[schema(inline)]
+    pub limits: Limits,
+    /// Memory budgets.
+    #[schema(inline)]
+    pub memory: Memory,
+    /// Copying of the log to Parquet segments.
+    #[schema(inline)]
+    pub sealing: Sealing,
+    /// Background verification of the store.
+    #[schema(inline)]
+    pub verification: Verification,
+    /// Recording of decisions.
+    #[schema(inline)]
+    pub decisions: Decisions,
+    /// Trainers and their limits.
+    #[schema(inline)]
+    pub training: Training,
+    /// The cluster of which the node is a member.
+    #[schema(inline)]
+    pub cluster: Cluster,
+}
