@@ -62,7 +62,8 @@ fn reads_go_on_without_a_quorum_of_nats_servers(run: &mut Run) {
     for server in &dead {
         run.cluster.nats.kill(*server);
     }
-    let body = json!({"user": "user-1", "items": ["item-1"]});
+    // A user of the load may have a write under way, for which a reading waits.
+    let body = json!({"user": "reader", "items": ["item-1"]});
     for node in 0..run.cluster.len() {
         run.cluster.model(node, MODEL).post("predict", &body).expect(200);
     }
