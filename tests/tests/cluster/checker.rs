@@ -11,14 +11,11 @@ use celeris_tests::{Client, Cluster, binary, sealed};
 use serde_json::Value;
 
 use crate::load::{Answer, Ask, MODEL, Operation};
-use crate::replay::{self, Embedded};
+use crate::replay::{self, Embedded, HISTORY};
 use crate::run::within;
 
 /// How long a copy may lack the last batches when the load has ended.
 const COPIES_WITHIN: Duration = Duration::from_secs(30);
-
-/// More events than any user has in a run.
-const HISTORY: usize = 10_000;
 
 /// An event of a user, as the log has it.
 #[derive(Debug)]
@@ -69,7 +66,7 @@ fn check_follows(node: &Client) {
 }
 
 fn events(node: &Client, user: &str) -> Events {
-    let view = node.get(&format!("/v1/models/{MODEL}/users/{user}?history={HISTORY}")).expect(200);
+    let view = replay::view(node, user, HISTORY);
     let event = |event: &Value| {
         let logged = LoggedEvent {
             is_observation: event["predicted"].is_number(),

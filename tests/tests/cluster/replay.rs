@@ -1,6 +1,6 @@
 //! A node on its own that is fed with the log of a cluster.
 
-use celeris_tests::{Client, Node};
+use celeris_tests::{Client, Node, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -8,7 +8,7 @@ use crate::load::{ITEMS, MODEL};
 use crate::run::create_model_at;
 
 /// More events than any user has in a run.
-const HISTORY: usize = 10_000;
+pub const HISTORY: usize = 10_000;
 
 /// A node without a cluster, which has learnt what is in the log after all corrections and retractions, of
 /// each user in the order of the epochs.
@@ -48,9 +48,18 @@ impl Embedded {
     }
 }
 
+/// A user with this many events. Repeated while the shard has no owner: one that is moved when the servers elect a leader
+/// has none for seconds.
+#[track_caller]
+pub fn view(node: &Client, user: &str, history: usize) -> Value {
+    let path = format!("/v1/models/{MODEL}/users/{user}?history={history}");
+    let reply = eventually("the user has an owner", || Some(node.get(&path)).filter(|reply| reply.status != 503));
+    reply.expect(200)
+}
+
 /// The effective observations of a user, oldest first.
 fn lines(source: &Client, user: &str) -> Vec<String> {
-    let view = source.get(&format!("/v1/models/{MODEL}/users/{user}?history={HISTORY}")).expect(200);
+    let view = view(source, user, HISTORY);
     let events = view["history"].as_array().unwrap().iter().rev();
     let line = |event: &Value| {
         let mut observation = json!({"user": user});
@@ -63,7 +72,7 @@ fn lines(source: &Client, user: &str) -> Vec<String> {
 }
 
 pub fn state(node: &Client, user: &str) -> State {
-    let view = node.get(&format!("/v1/models/{MODEL}/users/{user}?history=0")).expect(200);
+    let view = view(node, user, 0);
     let [observations, weights, hash] = ["observations", "weights", "state_hash"].map(|field| view[field].clone());
     State { observations, weights, hash }
 }
