@@ -76,7 +76,7 @@ pub enum StorageError {
     },
     /// An earlier write or sync failed, or the verification found damage; nothing more is accepted
     /// until the store is opened again.
-    #[error("the log accepts no more writes ({cause}); check the disk and restart")]
+    #[error("the log accepts no more writes ({cause}); mend that, and start the node again")]
     Poisoned {
         /// The first failure, or the damage.
         cause: Arc<str>,

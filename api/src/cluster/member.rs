@@ -118,7 +118,9 @@ impl Member {
                     "has a copy of cluster {cluster}, and `cluster.name` is {name}: correct the name, or start with an empty directory"
                 ));
             }
-            DirectoryContents::Copy { .. } | DirectoryContents::Nothing => {}
+            // The other nodes do not hear of a process that cannot have its directory.
+            DirectoryContents::Copy { .. } => drop(DirectoryLock::take(dir)?),
+            DirectoryContents::Nothing => {}
         }
         let joined = Handle::current().block_on(Joined::join(options))?;
         Ok(Some(Self {
