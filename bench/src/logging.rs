@@ -100,6 +100,7 @@ fn decision(number: usize, model: &ModelName, items: &[ItemId]) -> Result<Decisi
         candidates: RecordedCandidates::Full(items.to_vec()),
         inputs: InputsDigest::default(),
         selection: None,
+        context: None,
     })
 }
 

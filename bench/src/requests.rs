@@ -37,5 +37,6 @@ pub fn request(
         min_epoch: None,
         segment: None,
         selection: None,
+        context: None,
     })
 }

@@ -150,6 +150,7 @@ async fn take_in(node: &Node, model: &ModelName, taken: (&Dataset, &Args), repor
             observation_id: Some(ObservationId::new(format!("{}-{done}", dataset.name)).map_err(Failure::bad_input)?),
             feedback: Some("rating".to_owned()),
             decision: None,
+            context: None,
         };
         if in_flight.len() == IN_FLIGHT
             && let Some(oldest) = in_flight.pop_front()

@@ -34,6 +34,7 @@ fn append(storage: &Storage, kind: RecordKind, user: &str, epoch: u64, targets: 
         timestamp: Timestamp(1),
         observation_id: None,
         decision: None,
+        context: None,
         predictions: Vec::new(),
         targets: targets.iter().copied().map(Sequence).collect(),
     };

@@ -19,11 +19,17 @@ use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::Compression;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::SchemaDescriptor;
+use serde::Serialize;
 
 use crate::error::FormatError;
 
 /// Rows read or written at a time: a few megabytes at the usual dimensions.
 pub const ROWS_A_BATCH: usize = 16_384;
+
+/// A value as JSON text.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("texts, numbers and truths are valid JSON")
+}
 
 /// A type of the numbers in a column; columns of other numeric types are converted.
 pub trait Number: ArrowNativeType {

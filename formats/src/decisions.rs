@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Fields, Schema};
 use celeris_model::{Decision, ModelName, RecordedCandidates, ShownSlot};
 
-use crate::columns::{signed, struct_element, struct_lists};
+use crate::columns::{json, signed, struct_element, struct_lists};
 use crate::error::FormatError;
 use crate::rows::{self, RowWriter};
 
@@ -45,6 +45,7 @@ static SCHEMA: LazyLock<Arc<Schema>> = LazyLock::new(|| {
         required("pool", DataType::Boolean),
         optional("selection_arm", DataType::Utf8),
         optional("selection_propensity", DataType::Float32),
+        optional("context", DataType::Utf8),
         required("candidates", DataType::Int32),
         optional("candidate_items", DataType::List(candidate_field())),
         optional("candidate_digest", DataType::Utf8),
@@ -66,6 +67,7 @@ struct Columns {
     pool: BooleanBuilder,
     arm: StringBuilder,
     arm_propensity: Float32Builder,
+    context: StringBuilder,
     candidates: Int32Builder,
     candidate_items: ListBuilder<StringBuilder>,
     candidate_digest: StringBuilder,
@@ -124,6 +126,7 @@ impl Default for Columns {
             pool: BooleanBuilder::new(),
             arm: StringBuilder::new(),
             arm_propensity: Float32Builder::new(),
+            context: StringBuilder::new(),
             candidates: Int32Builder::new(),
             candidate_items: ListBuilder::new(StringBuilder::new()).with_field(candidate_field()),
             candidate_digest: StringBuilder::new(),
@@ -149,6 +152,7 @@ impl Columns {
             decision.selection.as_ref().and_then(|selection| selection.arm.as_ref()).map(ModelName::as_str),
         );
         self.arm_propensity.append_option(decision.selection.as_ref().map(|selection| selection.propensity));
+        self.context.append_option(decision.context.as_deref().map(json));
         self.push_candidates(&decision.candidates);
         self.shown.push(&decision.shown);
     }
@@ -190,6 +194,7 @@ impl rows::Columns for Columns {
             Arc::new(self.pool.finish()),
             Arc::new(self.arm.finish()),
             Arc::new(self.arm_propensity.finish()),
+            Arc::new(self.context.finish()),
             Arc::new(self.candidates.finish()),
             Arc::new(self.candidate_items.finish()),
             Arc::new(self.candidate_digest.finish()),

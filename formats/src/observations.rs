@@ -17,6 +17,7 @@
 //! | `decision_slot` | int32 | … or the item was not shown |
 //! | `decision_propensity` | float | … or the propensity is unknown |
 //! | `decision_pool` | bool | it is not the outcome of a decision |
+//! | `context` | utf8, a JSON object | neither the client nor the decision has described the circumstances |
 //! | `predictions` | list of `{model_id: int64, version: int64, predicted: float}` | |
 //!
 //! Integers are signed and times are numbers, because Spark reads no unsigned 64-bit integers, and
@@ -29,7 +30,7 @@ use arrow::array::{ArrayRef, BooleanBuilder, Float32Builder, Int32Builder, Int64
 use arrow::datatypes::{DataType, Field, Fields, Schema};
 use celeris_model::{DecisionFacts, ObservationId, Partition, Prediction, Record, RecordKind, Sequence};
 
-use crate::columns::{signed, struct_element, struct_lists};
+use crate::columns::{json, signed, struct_element, struct_lists};
 use crate::error::FormatError;
 use crate::rows::{self, RowWriter};
 
@@ -71,6 +72,7 @@ static SCHEMA: LazyLock<Arc<Schema>> = LazyLock::new(|| {
         optional("decision_slot", DataType::Int32),
         optional("decision_propensity", DataType::Float32),
         optional("decision_pool", DataType::Boolean),
+        optional("context", DataType::Utf8),
         required("predictions", DataType::List(struct_element(&PREDICTION_FIELDS))),
     ]))
 });
@@ -100,6 +102,7 @@ struct Columns {
     timestamp: Int64Builder,
     observation_id: StringBuilder,
     decision: DecisionColumns,
+    context: StringBuilder,
     predictions: PredictionColumns,
 }
 
@@ -161,6 +164,7 @@ impl Columns {
         self.timestamp.append_value(record.timestamp.0);
         self.observation_id.append_value(observation_id.as_str());
         self.decision.push(record.decision.as_ref());
+        self.context.append_option(record.context.as_deref().map(json));
         self.predictions.push(&record.predictions);
     }
 }
@@ -191,6 +195,7 @@ impl rows::Columns for Columns {
             Arc::new(self.decision.slot.finish()),
             Arc::new(self.decision.propensity.finish()),
             Arc::new(self.decision.pool.finish()),
+            Arc::new(self.context.finish()),
             Arc::new(self.predictions.finish()),
         ]
     }
@@ -263,6 +268,7 @@ mod tests {
             "decision_slot Int32?",
             "decision_propensity Float32?",
             "decision_pool Boolean?",
+            "context Utf8?",
         ];
         assert_eq!(columns[..flat.len()], flat);
         assert_eq!(columns.len(), flat.len() + 1);

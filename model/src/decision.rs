@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
+use crate::context::Context;
 use crate::ids::{DecisionId, ItemId, ModelId, ModelName, PARTITIONS, Partition, UserEpoch, UserId, VersionId};
 use crate::time::Timestamp;
 
@@ -219,6 +220,10 @@ pub struct Decision {
     pub inputs: InputsDigest,
     /// For a selection model: the arm that it served.
     pub selection: Option<SelectionFacts>,
+    /// The circumstances of the request, as its client has described them. The last field, so that without one the
+    /// stored form has no byte of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Box<Context>>,
 }
 
 impl Decision {
@@ -393,6 +398,7 @@ mod tests {
                 propensity: 0.5,
                 segment: None,
             }),
+            context: None,
         };
         let facts = DecisionFacts::of_slot(&drawn, 0);
         assert_eq!((facts.propensity, facts.pool, facts.selection.is_some()), (Some(0.25), true, true));

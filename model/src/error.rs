@@ -50,6 +50,9 @@ pub enum ModelError {
         range: &'static str,
         value: f64,
     },
+    /// A context is too large, or has a field that is not allowed.
+    #[error("{problem}")]
+    Context { problem: String },
     /// The range of labels is invalid.
     #[error("label_range must be two numbers from -1e6 to 1e6, the smaller one first, got [{low}, {high}]")]
     LabelRange { low: f32, high: f32 },

@@ -6,11 +6,13 @@
 //! bit for bit.
 //!
 //! Modules: [`ids`] has the newtypes, [`observation`] the observations of clients and the records
-//! of the log, [`decision`] rankings and the attribution of rewards, [`posterior`] the regression:
+//! of the log, [`context`] the circumstances of requests, [`decision`] rankings and the attribution of rewards,
+//! [`posterior`] the regression:
 //! the prior of a new user, losses and half-lives, implicit feedback, the online regression, and
 //! the rule that makes its bits reproducible; [`influence`] the contributions of observations to a
 //! score. The inner loops are in `celeris-kernel`.
 
+pub mod context;
 pub mod decision;
 pub mod error;
 pub mod ids;
@@ -25,6 +27,7 @@ mod sampler;
 mod shards;
 mod time;
 
+pub use context::{Context, ContextValue};
 pub use decision::{
     CandidateDigest, Decision, DecisionFacts, InputsDigest, Joined, RecordedCandidates, SelectionFacts, ShownSlot,
 };

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use crate::context::Context;
 use crate::decision::DecisionFacts;
 use crate::error::ModelError;
 use crate::ids::{DecisionId, ItemId, ModelId, ObservationId, Sequence, UserEpoch, UserId, VersionId};
@@ -37,6 +38,8 @@ pub struct Observation {
     pub feedback: Option<String>,
     /// The decision to which it is attributed.
     pub decision: Option<DecisionId>,
+    /// The circumstances; if missing, those of the decision.
+    pub context: Option<Box<Context>>,
 }
 
 impl Observation {
@@ -126,6 +129,9 @@ pub struct Record {
     pub observation_id: Option<ObservationId>,
     /// The decision to which it is attributed.
     pub decision: Option<DecisionFacts>,
+    /// The circumstances, as the client or the decision has described them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Box<Context>>,
     /// The prediction of each model of the stream.
     pub predictions: Vec<Prediction>,
     /// The earlier records of the same partition to which a correction, retraction or erasure
@@ -150,6 +156,7 @@ mod tests {
             observation_id: None,
             feedback: None,
             decision: None,
+            context: None,
         };
         for taken in [None, Some(latest), Some(Timestamp(0)), Some(EARLIEST)] {
             assert_eq!(at(taken).validate(&(EARLIEST..=latest)), Ok(()), "{taken:?}");

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{
-    Decision, DecisionFacts, DecisionId, Joined, ModelId, Observation, ObservationId, Record, RecordKind, Sequence,
-    StreamName, UserEpoch,
+    Context, Decision, DecisionFacts, DecisionId, Joined, ModelId, Observation, ObservationId, Record, RecordKind,
+    Sequence, StreamName, UserEpoch,
 };
 use celeris_storage::{HistorySpan, Storage};
 use hashlink::LruCache;
@@ -35,6 +35,16 @@ pub(crate) enum Target {
     /// The decision is unavailable, and the reason.
     Absent(DecisionId, Joined),
     Found(Arc<Decision>),
+}
+
+impl Target {
+    /// The context of the decision, which an observation of its user inherits.
+    pub(crate) fn context(&self, joined: Joined) -> Option<Box<Context>> {
+        match (self, joined) {
+            (Self::Absent(..), _) | (_, Joined::OtherUser | Joined::Unknown) => None,
+            (Self::Found(decision), _) => decision.context.clone(),
+        }
+    }
 }
 
 /// Maximum number of user events after a decision within which rewards can join it. It bounds the

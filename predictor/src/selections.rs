@@ -67,8 +67,8 @@ impl Selections {
         user: &UserId,
         min_epoch: Option<UserEpoch>,
     ) -> Result<UserEpoch, PredictorError> {
-        let context = self.users.context(self.models.get(&selection.rule.arms[0])?, user);
-        self.users.durable_epoch(&context, min_epoch).await
+        let subject = self.users.subject(self.models.get(&selection.rule.arms[0])?, user);
+        self.users.durable_epoch(&subject, min_epoch).await
     }
 
     fn faded(

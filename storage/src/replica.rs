@@ -265,6 +265,7 @@ mod tests {
             timestamp: Timestamp(epoch.cast_signed()),
             observation_id: None,
             decision: None,
+            context: None,
             predictions: Vec::new(),
             targets: Vec::new(),
         }

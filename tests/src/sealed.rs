@@ -22,6 +22,8 @@ pub struct SealedRow {
     /// The label before corrections, if it was corrected.
     pub first_label: Option<f32>,
     pub observation_id: String,
+    /// A JSON object.
+    pub context: Option<String>,
     /// Model, version and prediction of each model.
     pub predictions: Vec<(i64, i64, f32)>,
 }
@@ -101,6 +103,7 @@ fn read_row(batch: &RecordBatch, row: usize) -> ((i32, i64), SealedRow) {
         })
         .collect();
     let first_label = column("first_label").as_primitive::<Float32Type>();
+    let context = column("context").as_string::<i32>();
     let place = (column("partition").as_primitive::<Int32Type>().value(row), long("sequence"));
     let read = SealedRow {
         user: text("user"),
@@ -109,6 +112,7 @@ fn read_row(batch: &RecordBatch, row: usize) -> ((i32, i64), SealedRow) {
         label: column("label").as_primitive::<Float32Type>().value(row),
         first_label: first_label.is_valid(row).then(|| first_label.value(row)),
         observation_id: text("observation_id"),
+        context: context.is_valid(row).then(|| context.value(row).to_owned()),
         predictions,
     };
     (place, read)

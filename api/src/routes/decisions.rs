@@ -118,6 +118,7 @@ fn describe(node: &Node, decision: &Decision, params: &DecisionParams) -> Result
             segment: facts.segment.clone(),
             propensity: facts.propensity,
         }),
+        context: decision.context.clone(),
         candidates: candidates(&decision.candidates),
         slots: decision.shown.iter().enumerate().map(|shown| slot(shown, &outcomes)).collect(),
         outcomes: outcomes.iter().map(|(sequence, record)| outcome(decision, *sequence, record)).collect(),

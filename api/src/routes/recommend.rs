@@ -11,6 +11,7 @@ use crate::extract::InModel;
 use crate::routing::ForUser;
 use crate::schema::audience::AudienceFields;
 use crate::schema::consistency::Reading;
+use crate::schema::context;
 use crate::schema::rankings::{BoostBody, RecommendBody, RecommendReply};
 use crate::state::Node;
 
@@ -51,6 +52,7 @@ pub async fn recommend(
         seed: body.seed,
         min_epoch: body.min_epoch,
         segment: body.segment,
+        context: context::given(body.context),
     };
     let recommended = node.predictor.recommend(&request).await?;
     let user = if let Audience::User(user) = request.audience { Some(user) } else { None };

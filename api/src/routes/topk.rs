@@ -11,6 +11,7 @@ use crate::extract::InModel;
 use crate::routes::predict::check_count;
 use crate::routing::ForUser;
 use crate::schema::consistency::Reading;
+use crate::schema::context;
 use crate::schema::rankings::{TopkBody, TopkReply};
 use crate::state::Node;
 
@@ -31,8 +32,9 @@ pub async fn topk(
     if body.k == 0 {
         return Err(ApiError::field("k", "must be at least 1"));
     }
-    let TopkBody { user, items, k, policy, seed, min_epoch, segment, consistency: _ } = body;
-    let request = TopkRequest { model, user, items, k, policy, seed, min_epoch, segment, selection: None };
+    let TopkBody { user, items, k, policy, seed, min_epoch, segment, context, consistency: _ } = body;
+    let context = context::given(context);
+    let request = TopkRequest { model, user, items, k, policy, seed, min_epoch, segment, selection: None, context };
     let ranking = node.predictor.topk(&request).await?;
     Ok(Answer(TopkReply { stale_ms, ..TopkReply::new(Some(request.user), ranking) }))
 }

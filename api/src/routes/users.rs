@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use celeris_manager::{ErasedSpan, JobId, Metric, ReadingTraining};
-use celeris_model::{ItemId, ModelId, ModelName, ObservationId, Record, Sequence, UserId};
+use celeris_model::{Context, ItemId, ModelId, ModelName, ObservationId, Record, Sequence, UserId};
 use celeris_predictor::{Erased, PredictorError};
 use celeris_storage::observation_id;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,7 @@ use utoipa_axum::routes;
 use crate::error::ApiError;
 use crate::extract::{InModel, OfUser, Params};
 use crate::paging;
+use crate::schema::context::ContextFields;
 use crate::schema::ids::{Id, Name};
 use crate::schema::quality::Mean;
 use crate::state::Node;
@@ -91,6 +92,9 @@ pub struct UserEvent {
     sequence: u64,
     /// The kind of feedback; null if the client gave none.
     feedback: Option<String>,
+    /// The circumstances, as the client or the decision has described them; null if neither has.
+    #[schema(value_type = Option<ContextFields>)]
+    context: Option<Box<Context>>,
     /// The prediction of this model before it learnt the event; null if the model was created
     /// later.
     predicted: Option<f32>,
@@ -207,6 +211,7 @@ fn event(model: ModelId, sequence: Sequence, record: Record) -> UserEvent {
         user_epoch: record.user_epoch.0,
         sequence: sequence.0,
         feedback: record.feedback,
+        context: record.context,
     }
 }
 

@@ -5,6 +5,7 @@ use celeris_predictor::ReplayedSlot;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::context::ContextFields;
 use super::ids::{Id, Name};
 use super::policies::{RecordedPolicy, RecordedPolicyFields};
 
@@ -141,6 +142,9 @@ pub struct DecisionReply {
     pub pool: bool,
     /// The selected arm, if the model is a selection; otherwise null.
     pub selection: Option<SelectionOfArm>,
+    /// The circumstances of the request; null if it gave none.
+    #[schema(value_type = Option<ContextFields>)]
+    pub context: Option<Box<model::Context>>,
     pub candidates: Candidates,
     /// The shown slots, best first.
     pub slots: Vec<DecisionSlot>,

@@ -94,6 +94,7 @@ pub mod attributes;
 pub mod audience;
 pub mod cluster;
 pub mod consistency;
+pub mod context;
 pub mod decisions;
 pub mod events;
 pub mod filters;

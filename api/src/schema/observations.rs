@@ -1,11 +1,12 @@
 //! Observations.
 
-use celeris_model::{DecisionId, ItemId, Observation, ObservationId, Timestamp, UserId};
+use celeris_model::{Context, DecisionId, ItemId, Observation, ObservationId, Timestamp, UserId};
 use celeris_predictor::Observed;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::audience::check_feedback;
+use super::context::{self, ContextFields};
 use super::decisions::Joined;
 use super::ids::{Id, IdOrInteger};
 use super::time::Time;
@@ -44,6 +45,9 @@ pub struct ObserveBody {
     /// The kind of feedback, a name chosen by the client; at most 64 bytes.
     #[schema(max_length = 64)]
     pub feedback: Option<String>,
+    /// The circumstances of the observation; those of its decision by default.
+    #[schema(value_type = Option<ContextFields>)]
+    pub context: Option<Context>,
 }
 
 impl ObserveBody {
@@ -60,6 +64,7 @@ impl ObserveBody {
             observation_id: self.observation_id,
             feedback: self.feedback,
             decision: self.decision_id,
+            context: context::given(self.context),
         })
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use celeris_bandits::PolicySpec;
-use celeris_model::{DecisionId, ItemId, Loss, ModelName, UserEpoch, UserId};
+use celeris_model::{Context, DecisionId, ItemId, Loss, ModelName, UserEpoch, UserId};
 use celeris_predictor::{self as predictor, Ranked, Ranking, Recommendation, SeenRule};
 use celeris_retrieval::{Filter, catalog};
 use serde::de::value::MapAccessDeserializer;
@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::audience::{AggregateBody, PastBody};
 use super::consistency::Consistency;
+use super::context::ContextFields;
 use super::filters;
 use super::ids::{Id, IdOrInteger, Name, NameOrInteger};
 use super::policies::{Policy, PolicyOrName};
@@ -46,6 +47,10 @@ pub struct TopkBody {
     /// The segment, for a selection that has a state for each segment.
     #[schema(value_type = Option<NameOrInteger>)]
     pub segment: Option<ModelName>,
+    /// The circumstances of the request, which are recorded with the decision and inherited by the observations that
+    /// name it.
+    #[schema(value_type = Option<ContextFields>)]
+    pub context: Option<Context>,
     /// How current the answer of a cluster must be.
     #[serde(default)]
     pub consistency: Consistency,
@@ -221,6 +226,10 @@ pub struct RecommendBody {
     /// The segment, for a selection that has a state for each segment.
     #[schema(value_type = Option<NameOrInteger>)]
     pub segment: Option<ModelName>,
+    /// The circumstances of the request, which are recorded with the decision and inherited by the observations that
+    /// name it.
+    #[schema(value_type = Option<ContextFields>)]
+    pub context: Option<Context>,
     /// How current the answer of a cluster must be.
     #[serde(default)]
     pub consistency: Consistency,

@@ -111,6 +111,7 @@ impl Warm {
                     },
                     feedback: None,
                     decision: None,
+                    context: None,
                 };
                 let begun = self.predictor.ingest().begin_observe(&self.model, None, &observation, AckMode::Wait);
                 last = Some(begun.map_err(Failure::other)?);

@@ -203,6 +203,7 @@ pub fn observation(number: usize) -> Append {
         timestamp: Timestamp(0),
         observation_id: Some(ObservationId::new(format!("o-{number}")).unwrap()),
         decision: None,
+        context: None,
         predictions: Vec::new(),
         targets: Vec::new(),
     };

@@ -38,6 +38,7 @@ pub fn write_job(folder: &Path, data: &Data, count: usize, dim: usize) -> anyhow
             timestamp: rating.timestamp,
             observation_id: None,
             decision: None,
+            context: None,
             predictions: Vec::new(),
             targets: Vec::new(),
         };

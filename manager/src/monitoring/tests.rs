@@ -42,6 +42,7 @@ fn records(first: i64, count: i64, error: f32, random: &mut ChaCha8Rng) -> Vec<R
         timestamp: Timestamp(number),
         observation_id: None,
         decision: (number % 10 == 0).then(facts),
+        context: None,
         predictions: vec![Prediction {
             model: MODEL,
             version: VERSION,

@@ -52,6 +52,7 @@ impl Node {
             min_epoch: None,
             segment: None,
             selection: None,
+            context: None,
         };
         let ranking = self.predictor.topk(&request).await.unwrap();
         assert!(ranking.logged);
@@ -73,6 +74,7 @@ impl Node {
             timestamp: Timestamp(1),
             observation_id: Some(default_reward_id(&decision.id, slot)),
             decision: None,
+            context: None,
             predictions: Vec::new(),
             targets: Vec::new(),
         };
@@ -141,6 +143,7 @@ async fn a_reward_does_not_retract_a_reward_of_another_user() {
         observation_id: None,
         feedback: None,
         decision: Some(decision.id.clone()),
+        context: None,
     };
     node.predictor.ingest().observe(&model("films"), reward).await.unwrap();
     let stream = StreamName::new("films").unwrap();

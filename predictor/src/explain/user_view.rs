@@ -26,15 +26,15 @@ impl Explainer {
     /// # Errors
     /// `UnknownModel` or `Storage`.
     pub async fn user(&self, model: &ModelName, user: &UserId, history_max: usize) -> Result<UserView, PredictorError> {
-        let context = self.users.context(self.models.get(model)?, user);
-        self.users.load(&context).await?;
-        let snapshot = self.users.snapshot(&context)?;
-        self.users.settle(&context, snapshot.pending.as_ref()).await?;
+        let subject = self.users.subject(self.models.get(model)?, user);
+        self.users.load(&subject).await?;
+        let snapshot = self.users.snapshot(&subject)?;
+        self.users.settle(&subject, snapshot.pending.as_ref()).await?;
         // Events that arrived since then are not part of this view.
-        let stream = &context.model.stream;
+        let stream = &subject.model.stream;
         let history = self.storage.histories().latest(stream, user, snapshot.epoch, history_max)?;
         Ok(UserView {
-            version: context.version.id,
+            version: subject.version.id,
             user_epoch: snapshot.epoch,
             observations: snapshot.model.observations(),
             weights: snapshot.model.weights(),

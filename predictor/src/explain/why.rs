@@ -6,7 +6,7 @@ use celeris_storage::{Event, observation_id};
 use super::Explainer;
 use crate::error::PredictorError;
 use crate::ranking::{ResolvedItems, estimates};
-use crate::users::{RequestContext, ResolvedEvents, Stretch, UserSnapshot};
+use crate::users::{ResolvedEvents, Stretch, Subject, UserSnapshot};
 
 /// Longer histories are not explained: all their events, some 64 bytes each, are in memory at once.
 const OBSERVATIONS_MAX: u64 = 1 << 18;
@@ -72,40 +72,40 @@ impl Explainer {
     /// # Errors
     /// `UnknownModel`, `IsSelection`, `EpochNotReached`, `HistoryTooLong` or `Storage`.
     pub async fn why(&self, request: &WhyRequest) -> Result<Why, PredictorError> {
-        let context = self.users.context(self.models.get(&request.model)?, &request.user);
-        self.users.reach(&context, request.min_epoch).await?;
-        let (snapshot, past) = self.snapshot_with_past(&context)?;
-        let (mut why, terms) = self.explain(&context, &snapshot, past, request)?;
-        self.users.settle(&context, snapshot.pending.as_ref()).await?;
+        let subject = self.users.subject(self.models.get(&request.model)?, &request.user);
+        self.users.reach(&subject, request.min_epoch).await?;
+        let (snapshot, past) = self.snapshot_with_past(&subject)?;
+        let (mut why, terms) = self.explain(&subject, &snapshot, past, request)?;
+        self.users.settle(&subject, snapshot.pending.as_ref()).await?;
         // Only after this is every observation in the log, so that its id can be read.
-        why.because = self.named(&context, terms)?;
+        why.because = self.named(&subject, terms)?;
         Ok(why)
     }
 
     /// The user's state and all observations that it has learnt from, read under one lock.
-    fn snapshot_with_past(&self, context: &RequestContext) -> Result<(UserSnapshot, Vec<Event>), PredictorError> {
-        self.users.with_state(context, |state, sources| {
+    fn snapshot_with_past(&self, subject: &Subject) -> Result<(UserSnapshot, Vec<Event>), PredictorError> {
+        self.users.with_state(subject, |state, sources| {
             let observations = state.observations();
             if observations > OBSERVATIONS_MAX {
                 return Err(PredictorError::HistoryTooLong { observations, max: OBSERVATIONS_MAX });
             }
-            Ok((state.snapshot(&context.version, sources)?, state.past(sources, &context.version)?))
+            Ok((state.snapshot(&subject.version, sources)?, state.past(sources, &subject.version)?))
         })
     }
 
     /// The answer without its `because`, and the terms for it.
     fn explain(
         &self,
-        context: &RequestContext,
+        subject: &Subject,
         snapshot: &UserSnapshot,
         past: Vec<Event>,
         request: &WhyRequest,
     ) -> Result<(Why, Vec<Term>), PredictorError> {
-        let version = &*context.version;
+        let version = &*subject.version;
         let items = std::slice::from_ref(&request.item);
-        let resolved = self.scorer.resolve(context, &ResolvedItems::all(version, items))?.swap_remove(0);
+        let resolved = self.scorer.resolve(subject, &ResolvedItems::all(version, items))?.swap_remove(0);
         let estimate = estimates(&snapshot.model, version, std::iter::once(&resolved)).swap_remove(0);
-        let history = ResolvedEvents::of(Stretch::whole(&past, version), version, &self.users.sources(&context.key))?;
+        let history = ResolvedEvents::of(Stretch::whole(&past, version), version, &self.users.sources(&subject.key))?;
         let (offset, features) = (resolved.offset(), resolved.features());
         let influence = snapshot.model.influence(&version.learning, &history, offset, features)?;
         drop(history);
@@ -134,9 +134,9 @@ impl Explainer {
     }
 
     /// Adds the observation ids to the terms. All observations are durable.
-    fn named(&self, context: &RequestContext, terms: Vec<Term>) -> Result<Vec<Because>, PredictorError> {
+    fn named(&self, subject: &Subject, terms: Vec<Term>) -> Result<Vec<Because>, PredictorError> {
         let named = |Term { event, contribution }| {
-            let found = self.storage.histories().event(&context.key.stream, &context.key.user, event.epoch)?;
+            let found = self.storage.histories().event(&subject.key.stream, &subject.key.user, event.epoch)?;
             let Event { item, label, weight, timestamp, .. } = event;
             let observation_id = found.map(|(sequence, record)| observation_id(sequence, &record));
             Ok(Because { item, label, weight, timestamp, observation_id, contribution })

@@ -16,7 +16,7 @@ use celeris_storage::{AckMode, Append, Appended, Erasure, Lookup, Placed, Storag
 use super::Ingest;
 use crate::error::PredictorError;
 use crate::models::ServedModel;
-use crate::users::{Amendment, RequestContext};
+use crate::users::{Amendment, Subject};
 
 /// A durable correction or retraction.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,7 +47,7 @@ pub struct Erased {
 }
 
 struct Pending {
-    context: RequestContext,
+    subject: Subject,
     user_epoch: UserEpoch,
     placed: Placed,
 }
@@ -111,9 +111,9 @@ impl Ingest {
             let (sequence, original) = self.find(&model.stream, target)?;
             let user = original.user.clone();
             if label.is_some_and(|label| label.to_bits() == original.label.to_bits()) {
-                let context = self.users.context(Arc::clone(model), &user);
-                let snapshot = self.users.snapshot(&context)?;
-                self.users.settle(&context, snapshot.pending.as_ref()).await?;
+                let subject = self.users.subject(Arc::clone(model), &user);
+                let snapshot = self.users.snapshot(&subject)?;
+                self.users.settle(&subject, snapshot.pending.as_ref()).await?;
                 return Ok(Amended { user, user_epoch: snapshot.epoch, sequence, duplicate: true, clipped: None });
             }
             let attempt = self.try_amend(model, sequence, &original, label)?;
@@ -169,28 +169,28 @@ impl Ingest {
             targets: vec![target],
             ..event(kind, original.user.clone(), user_epoch)
         };
-        self.append_amendment(self.users.context(Arc::clone(model), &original.user), &change, record)
+        self.append_amendment(self.users.subject(Arc::clone(model), &original.user), &change, record)
     }
 
     /// Appends under the user's lock, once all writes of the user are durable.
     fn append_amendment(
         &self,
-        context: RequestContext,
+        subject: Subject,
         change: &Change<'_>,
         record: impl FnOnce(UserEpoch) -> Record,
     ) -> Result<Attempt, PredictorError> {
-        let appended = self.users.with_state(&context, |state, sources| {
+        let appended = self.users.with_state(&subject, |state, sources| {
             if let Some(ticket) = state.pending() {
                 return Ok(Err(ticket));
             }
             if !matches!(change.amendment, Amendment::ForgetAll) {
-                state.read_back(sources, &context.version)?;
+                state.read_back(sources, &subject.version)?;
             }
             let taken_back =
-                change.reward.map(|reward| self.attribution.without_reward(&context.key, reward)).transpose()?;
+                change.reward.map(|reward| self.attribution.without_reward(&subject.key, reward)).transpose()?;
             let user_epoch = state.epoch.next();
             let append = Append {
-                stream: context.model.stream.clone(),
+                stream: subject.model.stream.clone(),
                 record: record(user_epoch),
                 frozen: Vec::new(),
                 notes_item: false,
@@ -209,8 +209,8 @@ impl Ingest {
         })?;
         Ok(match appended {
             Ok((user_epoch, placed)) => {
-                context.entry.changed.notify_waiters();
-                Attempt::Done(Pending { context, user_epoch, placed })
+                subject.entry.changed.notify_waiters();
+                Attempt::Done(Pending { subject, user_epoch, placed })
             }
             Err(ticket) => Attempt::Wait(ticket),
         })
@@ -220,7 +220,7 @@ impl Ingest {
         match pending.placed.durable().await {
             Ok(committed) => Ok(committed.sequence),
             Err(error) => {
-                pending.context.entry.discard();
+                pending.subject.entry.discard();
                 Err(error.into())
             }
         }
@@ -240,10 +240,10 @@ impl Ingest {
         // user.
         let erasing = self.storage.decisions().erase(&self.models.all_on(stream), user)?;
         let pending = loop {
-            let context = self.users.context(Arc::clone(&model), user);
+            let subject = self.users.subject(Arc::clone(&model), user);
             let record = |user_epoch| event(RecordKind::Erase, user.clone(), user_epoch);
             let change = Change { amendment: Amendment::ForgetAll, reward: None };
-            match self.append_amendment(context, &change, record)? {
+            match self.append_amendment(subject, &change, record)? {
                 Attempt::Done(pending) => break pending,
                 Attempt::Wait(ticket) => {
                     ticket.durable().await?;
@@ -285,6 +285,7 @@ fn event(kind: RecordKind, user: UserId, user_epoch: UserEpoch) -> Record {
         timestamp: SystemTime::now().into(),
         observation_id: None,
         decision: None,
+        context: None,
         predictions: Vec::new(),
         targets: Vec::new(),
     }

@@ -51,13 +51,14 @@ impl Ingest {
             observation_id: Some(default_reward_id(&decision.id, slot)),
             feedback: Some(DEFAULT_FEEDBACK.to_owned()),
             decision: Some(decision.id.clone()),
+            context: None,
         };
         let served = self.models.on_stream_of(decision.scored_by())?;
         let label = self.check(decision.scored_by(), &served, &observation)?;
         let addressed = Addressed {
             model: served.name.clone(),
             model_id: served.id,
-            context: self.users.context(served, &observation.user),
+            subject: self.users.subject(served, &observation.user),
             decision: Some(Target::Found(Arc::clone(decision))),
             label,
             source: RewardSource::Default,
@@ -90,12 +91,12 @@ impl Ingest {
         if id.made_at().is_none_or(|made| now.0 < made.0 + DEFAULT_REWARD_WAIT_MIN_MS) {
             return Ok(());
         }
-        let Addressed { context, decision, .. } = self.address(model, expected, observation)?;
+        let Addressed { subject, decision, .. } = self.address(model, expected, observation)?;
         let Some(Target::Found(decision)) = decision else { return Ok(()) };
         let slot = decision.slot_of(&observation.item).filter(|_| decision.user == observation.user);
         let Some(slot) = slot else { return Ok(()) };
         let default = default_reward_id(id, slot);
-        let served = &context.model;
+        let served = &subject.model;
         // A duplicate must not retract the default reward.
         if let Some(id) = &observation.observation_id
             && self.storage.log().observation(&served.stream, &observation.user, id)? != Lookup::Unknown

@@ -17,7 +17,7 @@ use crate::exploration::RewardSource;
 use crate::index::StreamCatalog;
 use crate::loss::LossEvent;
 use crate::models::{ServedModel, ShadowSample};
-use crate::users::{Learner, RequestContext, Sources, UserEntry, UserState};
+use crate::users::{Learner, Sources, Subject, UserEntry, UserState};
 use crate::version::ServingVersion;
 
 /// Result of an observation.
@@ -74,7 +74,7 @@ pub(super) struct Addressed {
     /// The model or selection that was addressed.
     pub(super) model: ModelName,
     pub(super) model_id: ModelId,
-    pub(super) context: RequestContext,
+    pub(super) subject: Subject,
     pub(super) decision: Option<Target>,
     /// The label to record.
     pub(super) label: f32,
@@ -91,7 +91,7 @@ impl Ingest {
     pub async fn observe(&self, model: &ModelName, observation: Observation) -> Result<Observed, PredictorError> {
         self.retract_default_reward(model, None, &observation).await?;
         let addressed = self.address(model, None, &observation)?;
-        self.users.load(&addressed.context).await?;
+        self.users.load(&addressed.subject).await?;
         self.finish_observe(self.append(&addressed, &observation, AckMode::Wait)?).await
     }
 
@@ -127,9 +127,9 @@ impl Ingest {
         }
         check_id(observation)?;
         let label = self.check(model, &served, observation)?;
-        let context = self.users.context(served, &observation.user);
+        let subject = self.users.subject(served, &observation.user);
         let decision = observation.decision.as_ref().map(|id| self.attribution.target(model_id, id)).transpose()?;
-        Ok(Addressed { model: model.clone(), model_id, context, decision, label, source: RewardSource::Client })
+        Ok(Addressed { model: model.clone(), model_id, subject, decision, label, source: RewardSource::Client })
     }
 
     /// Checks the numbers of an observation of the model or selection `name`; returns the label to
@@ -151,15 +151,15 @@ impl Ingest {
         observation: &Observation,
         ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
-        let context = &addressed.context;
-        let versions = self.models.learners(&context.model.stream);
+        let subject = &addressed.subject;
+        let versions = self.models.learners(&subject.model.stream);
         let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
         let learners = Learners { versions: &versions, slots: &slots };
-        let pending = self.users.with_state(context, |state, sources| {
+        let pending = self.users.with_state(subject, |state, sources| {
             self.learn(addressed, learners, (state, sources), observation, ack)
         })?;
         if !pending.duplicate {
-            context.entry.changed.notify_waiters();
+            subject.entry.changed.notify_waiters();
         }
         Ok(pending)
     }
@@ -172,8 +172,8 @@ impl Ingest {
         observation: &Observation,
         ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
-        let Addressed { model, model_id, context, decision, label, source } = addressed;
-        let stream = &context.model.stream;
+        let Addressed { model, model_id, subject, decision, label, source } = addressed;
+        let stream = &subject.model.stream;
         let join = |target| self.attribution.join(stream, target, state.epoch, observation);
         let facts = decision.as_ref().map(join).transpose()?;
         let joined = facts.as_ref().map(|facts| facts.joined);
@@ -201,10 +201,13 @@ impl Ingest {
         let item = shared.unwrap_or_else(|| observation.item.clone());
         let user_epoch = state.epoch.next();
         let pool = facts.as_ref().is_some_and(|facts| facts.pool);
-        let record = record((observation, *label), user_epoch, facts.clone(), predictions.clone());
+        let mut record = record((observation, *label), user_epoch, facts.clone(), predictions.clone());
+        if record.context.is_none() {
+            record.context = decision.as_ref().zip(joined).and_then(|(target, joined)| target.context(joined));
+        }
         let Record { weight, timestamp, .. } = record;
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
-        let catalog = &context.model.catalog;
+        let catalog = &subject.model.catalog;
         let notes_item = !catalog.is_observed(&item);
         let unlisted = notes_item.then(|| Box::new((Arc::clone(catalog), item.clone())));
         let append = Append { stream: stream.clone(), record, frozen, notes_item, ack };
@@ -224,10 +227,10 @@ impl Ingest {
         state.advance(event, placed.ticket().clone(), learners, sources);
         Ok(PendingObservation {
             placed,
-            entry: context.entry.clone(),
+            entry: subject.entry.clone(),
             model: model.clone(),
             model_id: *model_id,
-            user: context.key.user.clone(),
+            user: subject.key.user.clone(),
             user_epoch,
             label: *label,
             clipped: clipped(observation, *label),
@@ -308,6 +311,7 @@ fn record(
         timestamp: observation.timestamp.unwrap_or_else(|| SystemTime::now().into()),
         observation_id: observation.observation_id.clone(),
         decision,
+        context: observation.context.clone(),
         predictions,
         first_label: None,
         targets: Vec::new(),
@@ -327,6 +331,7 @@ fn repeated(
         && first.weight.to_bits() == sent.weight.to_bits()
         && first.feedback == sent.feedback
         && first.decision.as_ref().map(|facts| &facts.id) == sent.decision.as_ref()
+        && (sent.context.is_none() || sent.context == first.context)
         && sent.timestamp.is_none_or(|time| time == first.timestamp);
     if !same {
         let id = sent.observation_id.clone().expect("only a given id can exist already");
@@ -334,7 +339,7 @@ fn repeated(
     }
     Ok(PendingObservation {
         placed: existing.placed,
-        entry: addressed.context.entry.clone(),
+        entry: addressed.subject.entry.clone(),
         model: addressed.model.clone(),
         model_id: addressed.model_id,
         user: first.user,

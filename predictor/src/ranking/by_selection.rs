@@ -11,7 +11,7 @@ use super::{
 use crate::error::PredictorError;
 use crate::selection::{SelectedBy, Selection, WeightedArm};
 use crate::selections::Turn;
-use crate::users::RequestContext;
+use crate::users::Subject;
 
 /// The combined answers of all arms.
 struct Together {
@@ -136,8 +136,8 @@ impl Ranker {
             return Err(BanditError::NoPosterior { policy: draw.policy.name() }.into());
         }
         let heaviest = weights.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(arm, _)| arm);
-        let context = self.users.context(self.models.get(&rule.arms[heaviest])?, &request.user);
-        let items = ResolvedItems::distinct(&context.version, &request.items);
+        let subject = self.users.subject(self.models.get(&rule.arms[heaviest])?, &request.user);
+        let items = ResolvedItems::distinct(&subject.version, &request.items);
         let all = PredictRequest {
             model: rule.name.clone(),
             user: request.user.clone(),
@@ -146,10 +146,11 @@ impl Ranker {
             segment: None,
         };
         let together = self.together(selection, weights, &all).await?;
-        let (slots, confidence) = self.draw_together(&context, &together, draw)?;
-        self.users.settle(&context, slots.snapshot.pending.as_ref()).await?;
+        let (slots, confidence) = self.draw_together(&subject, &together, draw)?;
+        self.users.settle(&subject, slots.snapshot.pending.as_ref()).await?;
         let selection = request.selection.as_ref();
-        let input = RankingInput { context: &context, items: &items, draw, selection, arrangement: None };
+        let context = request.context.as_deref();
+        let input = RankingInput { subject: &subject, items: &items, draw, selection, arrangement: None, context };
         let mut ranking = self.decisions.record(&input, slots);
         ranking.selected = Some(SelectedBy::All { arms: together.arms, confidence });
         (ranking.user_epoch, ranking.cold) = (together.user_epoch, together.cold);
@@ -159,13 +160,13 @@ impl Ranker {
     /// Draws a ranking by the combined scores; also returns the confidence of each slot.
     fn draw_together(
         &self,
-        context: &RequestContext,
+        subject: &Subject,
         together: &Together,
         draw: Draw<'_>,
     ) -> Result<(RankedSlots, Vec<f32>), PredictorError> {
-        let snapshot = self.users.snapshot(context)?;
+        let snapshot = self.users.snapshot(subject)?;
         let inputs = PolicyInputs::of_estimates(together.scored.iter().map(|scored| &scored.estimate));
-        let ranking = draw.draw(&inputs.candidates(&snapshot.model, &context.version.learning))?;
+        let ranking = draw.draw(&inputs.candidates(&snapshot.model, &subject.version.learning))?;
         let explored = explored(&inputs.scores, &ranking.slots);
         let ranked = ranking
             .slots

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use celeris_bandits::{PoolShare, Slot};
 use celeris_model::{
-    CandidateDigest, Decision, DecisionId, Estimate, InputsDigest, Partition, RecordedCandidates, SelectionFacts,
-    ShownSlot, Timestamp, UserId,
+    CandidateDigest, Context, Decision, DecisionId, Estimate, InputsDigest, Partition, RecordedCandidates,
+    SelectionFacts, ShownSlot, Timestamp, UserId,
 };
 use celeris_storage::{LateCandidates, Storage};
 
@@ -18,7 +18,7 @@ use super::scorer::{ResolvedItems, ScoredCandidates, estimates};
 use super::{Ranked, Ranking, Scored};
 use crate::exploration::ExplorationCounts;
 use crate::features::Resolved;
-use crate::users::{Persistence, RequestContext, UserSnapshot};
+use crate::users::{Persistence, Subject, UserSnapshot};
 use crate::version::ServingVersion;
 
 /// Approximate size of an id in a record, in bytes.
@@ -61,12 +61,13 @@ fn in_full_later(version: &Arc<ServingVersion>, items: &ResolvedItems<'_>) -> La
 
 /// Everything that a decision depends on.
 pub(crate) struct RankingInput<'a> {
-    pub(crate) context: &'a RequestContext,
+    pub(crate) subject: &'a Subject,
     pub(crate) items: &'a ResolvedItems<'a>,
     pub(crate) draw: Draw<'a>,
     pub(crate) selection: Option<&'a SelectionFacts>,
     /// Boosts and diversity of the request.
     pub(crate) arrangement: Option<&'a Arrangement>,
+    pub(crate) context: Option<&'a Context>,
 }
 
 /// A drawn ranking, before its decision is recorded.
@@ -84,12 +85,12 @@ pub(crate) struct RankedSlots {
 
 impl RankedSlots {
     pub(crate) fn new(
-        context: &RequestContext,
+        subject: &Subject,
         items: &ResolvedItems<'_>,
         scored: ScoredCandidates<'_>,
         ranking: &celeris_bandits::Ranking,
     ) -> Self {
-        let shown = shown(context, &scored, items, ranking);
+        let shown = shown(subject, &scored, items, ranking);
         let explored = explored(&scored.inputs.scores, &ranking.slots);
         let digest = inputs_digest(&scored.inputs.scores, &scored.resolved);
         let is_unknown = ranking.slots.iter().any(|slot| slot.propensity.is_none());
@@ -127,15 +128,15 @@ impl DecisionLog {
 
     /// Records the decision and returns the answer.
     pub(crate) fn record(&self, input: &RankingInput<'_>, mut ranked: RankedSlots) -> Ranking {
-        let RankingInput { context, draw, .. } = input;
-        let decision_id = new_decision_id(&context.key.user);
+        let RankingInput { subject, draw, .. } = input;
+        let decision_id = new_decision_id(&subject.key.user);
         let timestamp = Timestamp::from(SystemTime::now());
         let unknown = ranked.unknown.take();
-        let logged = self.logging.enabled && context.persistence == Persistence::Kept && {
+        let logged = self.logging.enabled && subject.persistence == Persistence::Kept && {
             let mut decision = decision_of(input, &ranked, decision_id.clone(), timestamp);
             let pending = unknown.map(|unknown| pending_propensities(input, &ranked, unknown, &decision));
             let logged = if self.logging.in_full(input.items.len()) {
-                self.storage.decisions().record(decision, Some(in_full_later(&context.version, input.items)))
+                self.storage.decisions().record(decision, Some(in_full_later(&subject.version, input.items)))
             } else {
                 let (count, digest) = (decision.candidates.count(), CandidateDigest::of(input.items.items()));
                 decision.candidates = RecordedCandidates::Digest { count, digest };
@@ -146,12 +147,12 @@ impl DecisionLog {
             }
             logged
         };
-        context.model.exploration.count(timestamp, &counts(&ranked, logged));
+        subject.model.exploration.count(timestamp, &counts(&ranked, logged));
         Ranking {
             decision_id,
             logged,
-            version: context.version.id,
-            loss: context.version.learning.loss(),
+            version: subject.version.id,
+            loss: subject.version.learning.loss(),
             user_epoch: ranked.snapshot.epoch,
             cold: ranked.snapshot.model.observations() == 0,
             policy: draw.policy.clone(),
@@ -166,14 +167,14 @@ impl DecisionLog {
 
 /// The record, with only the number of its candidates.
 fn decision_of(input: &RankingInput<'_>, ranked: &RankedSlots, id: DecisionId, timestamp: Timestamp) -> Decision {
-    let RankingInput { context, items, draw, .. } = input;
+    let RankingInput { subject, items, draw, .. } = input;
     let selection = input.selection.cloned();
     Decision {
         id,
-        model: selection.as_ref().map_or(&context.model.name, |selection| &selection.model).clone(),
-        model_id: selection.as_ref().map_or(context.model.id, |selection| selection.model_id),
-        version: context.version.id,
-        user: context.key.user.clone(),
+        model: selection.as_ref().map_or(&subject.model.name, |selection| &selection.model).clone(),
+        model_id: selection.as_ref().map_or(subject.model.id, |selection| selection.model_id),
+        version: subject.version.id,
+        user: subject.key.user.clone(),
         user_epoch: ranked.snapshot.epoch,
         timestamp,
         seed: draw.seed.value,
@@ -185,6 +186,7 @@ fn decision_of(input: &RankingInput<'_>, ranked: &RankedSlots, id: DecisionId, t
         candidates: RecordedCandidates::Count(u32::try_from(items.len()).unwrap_or(u32::MAX)),
         inputs: ranked.digest,
         selection,
+        context: input.context.cloned().map(Box::new),
     }
 }
 
@@ -200,7 +202,7 @@ fn pending_propensities(
         id: decision.id.clone(),
         pool: decision.pool,
         seed: decision.seed,
-        version: input.context.version.clone(),
+        version: input.subject.version.clone(),
         posterior: ranked.snapshot.model.clone(),
         policy: input.draw.policy.clone(),
         pool_share: input.draw.pool_share,
@@ -234,14 +236,14 @@ fn counts(ranked: &RankedSlots, logged: bool) -> ExplorationCounts {
 
 /// The slots with their estimates, computed here only if the policy did not need them.
 fn shown(
-    context: &RequestContext,
+    subject: &Subject,
     scored: &ScoredCandidates<'_>,
     items: &ResolvedItems<'_>,
     ranking: &celeris_bandits::Ranking,
 ) -> Vec<Ranked> {
     let resolved = ranking.slots.iter().map(|slot| &scored.resolved[slot.candidate]);
     let estimates: Vec<Estimate> = if scored.estimates.is_empty() {
-        estimates(&scored.snapshot.model, &context.version, resolved.clone())
+        estimates(&scored.snapshot.model, &subject.version, resolved.clone())
     } else {
         ranking.slots.iter().map(|slot| scored.estimates[slot.candidate]).collect()
     };

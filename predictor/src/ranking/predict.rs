@@ -5,7 +5,7 @@ use celeris_model::{Estimate, ItemId, Loss, ModelName, UserEpoch, UserId, Versio
 use super::{Ranker, ResolvedItems};
 use crate::error::PredictorError;
 use crate::selection::SelectedBy;
-use crate::users::{RequestContext, UserSnapshot, UserStatus};
+use crate::users::{Subject, UserSnapshot, UserStatus};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct PredictRequest {
@@ -54,31 +54,31 @@ impl Ranker {
     /// # Errors
     /// `UnknownModel`, `EpochNotReached` or `Storage`.
     pub(crate) async fn predict_by_model(&self, request: &PredictRequest) -> Result<Predictions, PredictorError> {
-        let context = self.users.context(self.models.get(&request.model)?, &request.user);
-        self.users.reach(&context, request.min_epoch).await?;
-        let version = &context.version;
+        let subject = self.users.subject(self.models.get(&request.model)?, &request.user);
+        self.users.reach(&subject, request.min_epoch).await?;
+        let version = &subject.version;
         let (id, loss) = (version.id, version.learning.loss());
         let answer =
             |epoch, cold, scores| Predictions { version: id, loss, user_epoch: epoch, cold, scores, selected: None };
-        if let Some((UserStatus { epoch, cold, pending }, scores)) = self.scorer.recalled(&context, &request.items) {
-            self.users.settle(&context, pending.as_ref()).await?;
+        if let Some((UserStatus { epoch, cold, pending }, scores)) = self.scorer.recalled(&subject, &request.items) {
+            self.users.settle(&subject, pending.as_ref()).await?;
             return Ok(answer(epoch, cold, scores));
         }
-        let snapshot = self.users.snapshot(&context)?;
-        let scores = self.score(&context, &snapshot, &request.items)?;
-        self.users.settle(&context, snapshot.pending.as_ref()).await?;
+        let snapshot = self.users.snapshot(&subject)?;
+        let scores = self.score(&subject, &snapshot, &request.items)?;
+        self.users.settle(&subject, snapshot.pending.as_ref()).await?;
         Ok(answer(snapshot.epoch, snapshot.model.observations() == 0, scores))
     }
 
     fn score(
         &self,
-        context: &RequestContext,
+        subject: &Subject,
         snapshot: &UserSnapshot,
         items: &[ItemId],
     ) -> Result<Vec<Scored>, PredictorError> {
-        let items = ResolvedItems::all(&context.version, items);
-        let resolved = self.scorer.resolve(context, &items)?;
-        let estimates = self.scorer.estimate(context, snapshot, &items, &resolved);
+        let items = ResolvedItems::all(&subject.version, items);
+        let resolved = self.scorer.resolve(subject, &items)?;
+        let estimates = self.scorer.estimate(subject, snapshot, &items, &resolved);
         let scored =
             |(index, estimate)| Scored { item: items.item(index).clone(), estimate, known: resolved[index].known() };
         Ok(estimates.into_iter().enumerate().map(scored).collect())

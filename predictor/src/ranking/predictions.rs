@@ -12,7 +12,7 @@ pub(crate) struct PredictionKey {
     pub(crate) version: u64,
     pub(crate) user: UserId,
     pub(crate) epoch: UserEpoch,
-    /// [`RequestContext::losses`](crate::users::RequestContext).
+    /// [`Subject::losses`](crate::users::Subject).
     pub(crate) losses: u32,
     pub(crate) item: ItemId,
     pub(crate) revision: u64,

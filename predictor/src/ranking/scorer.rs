@@ -14,7 +14,7 @@ use super::predictions::{CachedPrediction, CachedPredictions, PredictionCache, P
 use crate::cache::BoundedCache;
 use crate::error::PredictorError;
 use crate::features::{FeatureStore, Resolved};
-use crate::users::{Persistence, RequestContext, UserSnapshot, UserStatus};
+use crate::users::{Persistence, Subject, UserSnapshot, UserStatus};
 use crate::version::ServingVersion;
 
 /// Items of a request, with their rows in the version's table.
@@ -108,8 +108,8 @@ pub(crate) struct ScoredCandidates<'s> {
 }
 
 impl ScoredCandidates<'_> {
-    pub(crate) fn candidates<'a>(&'a self, context: &'a RequestContext) -> Candidates<'a> {
-        self.inputs.candidates(&self.snapshot.model, &context.version.learning)
+    pub(crate) fn candidates<'a>(&'a self, subject: &'a Subject) -> Candidates<'a> {
+        self.inputs.candidates(&self.snapshot.model, &subject.version.learning)
     }
 }
 
@@ -128,11 +128,11 @@ impl Scorer {
 
     pub(crate) fn resolve<'s>(
         &self,
-        context: &'s RequestContext,
+        subject: &'s Subject,
         items: &ResolvedItems<'_>,
     ) -> Result<Vec<Resolved<'s>>, PredictorError> {
-        let version = &*context.version;
-        let scope = self.features.scope_of(&context.key.stream, &context.key.user);
+        let version = &*subject.version;
+        let scope = self.features.scope_of(&subject.key.stream, &subject.key.user);
         let mut resolved = Vec::with_capacity(items.len());
         for (item, slot) in &items.items {
             resolved.push(match slot {
@@ -144,23 +144,17 @@ impl Scorer {
     }
 
     /// Whether the predictions of a request of `items` items are cached and looked up.
-    fn caches_predictions(&self, context: &RequestContext, items: usize) -> bool {
-        (1..=self.cached_items_max).contains(&items) && context.persistence == Persistence::Kept
+    fn caches_predictions(&self, subject: &Subject, items: usize) -> bool {
+        (1..=self.cached_items_max).contains(&items) && subject.persistence == Persistence::Kept
     }
 
     /// Cache key of an item's prediction; `read` is the revision at which its features were read.
-    fn prediction_key(
-        &self,
-        context: &RequestContext,
-        epoch: UserEpoch,
-        item: &ItemId,
-        read: Option<u64>,
-    ) -> PredictionKey {
+    fn prediction_key(&self, subject: &Subject, epoch: UserEpoch, item: &ItemId, read: Option<u64>) -> PredictionKey {
         PredictionKey {
-            version: context.version.serial,
-            user: context.key.user.clone(),
+            version: subject.version.serial,
+            user: subject.key.user.clone(),
             epoch,
-            losses: context.losses,
+            losses: subject.losses,
             item: item.clone(),
             revision: read.unwrap_or_else(|| self.features.revision(item)),
         }
@@ -168,12 +162,12 @@ impl Scorer {
 
     /// The answer from the prediction cache alone, without the user's state or the table; `None` if
     /// any item is missing.
-    pub(crate) fn recalled(&self, context: &RequestContext, items: &[ItemId]) -> Option<(UserStatus, Vec<Scored>)> {
-        if !self.caches_predictions(context, items.len()) {
+    pub(crate) fn recalled(&self, subject: &Subject, items: &[ItemId]) -> Option<(UserStatus, Vec<Scored>)> {
+        if !self.caches_predictions(subject, items.len()) {
             return None;
         }
-        let status = context.entry.status()?;
-        let keys = items.iter().map(|item| self.prediction_key(context, status.epoch, item, None));
+        let status = subject.entry.status()?;
+        let keys = items.iter().map(|item| self.prediction_key(subject, status.epoch, item, None));
         let found = self.predictions.get_all(keys)?;
         let scored =
             |(item, CachedPrediction { estimate, known }): (&ItemId, _)| Scored { item: item.clone(), estimate, known };
@@ -183,19 +177,19 @@ impl Scorer {
     /// The estimates of all items, from the prediction cache if a request of this size uses it.
     pub(crate) fn estimate(
         &self,
-        context: &RequestContext,
+        subject: &Subject,
         snapshot: &UserSnapshot,
         items: &ResolvedItems<'_>,
         resolved: &[Resolved<'_>],
     ) -> Vec<Estimate> {
-        let version = &*context.version;
-        if !self.caches_predictions(context, items.len()) {
+        let version = &*subject.version;
+        if !self.caches_predictions(subject, items.len()) {
             return estimates(&snapshot.model, version, resolved.iter());
         }
         let mut answer = Vec::with_capacity(items.len());
         let mut missing = Vec::new();
         for (index, item) in items.items().enumerate() {
-            let key = self.prediction_key(context, snapshot.epoch, item, resolved[index].revision());
+            let key = self.prediction_key(subject, snapshot.epoch, item, resolved[index].revision());
             let found = self.predictions.get(&key);
             answer.push(found.map(|prediction| prediction.estimate));
             if found.is_none() {
@@ -217,21 +211,21 @@ impl Scorer {
     /// Computes a policy's inputs from the user's state.
     pub(crate) fn score_candidates<'s>(
         &self,
-        context: &'s RequestContext,
+        subject: &'s Subject,
         snapshot: UserSnapshot,
         items: &ResolvedItems<'_>,
         wants: Wants,
     ) -> Result<ScoredCandidates<'s>, PredictorError> {
-        let resolved = self.resolve(context, items)?;
+        let resolved = self.resolve(subject, items)?;
         let (mut inputs, estimates) = if wants == Wants::Scores {
             let scores = scores(&snapshot.model, &resolved);
             (PolicyInputs { scores, ..PolicyInputs::default() }, Vec::new())
         } else {
-            let estimates = self.estimate(context, &snapshot, items, &resolved);
+            let estimates = self.estimate(subject, &snapshot, items, &resolved);
             (PolicyInputs::of_estimates(estimates.iter()), estimates)
         };
         if wants == Wants::Features {
-            inputs.add_rows(&resolved, context.version.dim());
+            inputs.add_rows(&resolved, subject.version.dim());
         }
         Ok(ScoredCandidates { snapshot, resolved, inputs, estimates })
     }
@@ -253,7 +247,7 @@ impl Scorer {
     }
 
     /// Caches the predictions of items for a user at `epoch` by the state `model`, with features
-    /// from `features`; `losses` is that of [`RequestContext`].
+    /// from `features`; `losses` is that of [`Subject`].
     pub(crate) fn prepare(
         &self,
         (version, stream): (&ServingVersion, &StreamName),

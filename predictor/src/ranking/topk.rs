@@ -1,7 +1,7 @@
 //! Ranks given items by a policy (Velox §2.5, `topK`) and records each decision.
 
 use celeris_bandits::PolicySpec;
-use celeris_model::{DecisionId, ItemId, Loss, ModelName, SelectionFacts, UserEpoch, UserId, VersionId};
+use celeris_model::{Context, DecisionId, ItemId, Loss, ModelName, SelectionFacts, UserEpoch, UserId, VersionId};
 
 use super::{Draw, RankedSlots, Ranker, RankingInput, ResolvedItems, Scored, Seed};
 use crate::error::PredictorError;
@@ -28,6 +28,8 @@ pub struct TopkRequest {
     /// The choice of the selection that chose the model, if any. The decision is then recorded
     /// under the selection.
     pub selection: Option<SelectionFacts>,
+    /// The circumstances, which are recorded with the decision.
+    pub context: Option<Box<Context>>,
 }
 
 impl TopkRequest {
@@ -82,17 +84,18 @@ impl Ranker {
     /// # Errors
     /// `UnknownModel`, `EpochNotReached`, `Bandit` or `Storage`.
     pub(crate) async fn topk_by_model(&self, request: &TopkRequest, seed: Seed) -> Result<Ranking, PredictorError> {
-        let context = self.users.context(self.models.get(&request.model)?, &request.user);
-        self.users.reach(&context, request.min_epoch).await?;
-        let items = ResolvedItems::distinct(&context.version, &request.items);
-        let draw = request.draw(seed, &context.model.settings.ranking);
-        let snapshot = self.users.snapshot(&context)?;
-        let scored = self.scorer.score_candidates(&context, snapshot, &items, draw.policy.policy().wants())?;
-        let ranking = draw.draw(&scored.candidates(&context))?;
-        let slots = RankedSlots::new(&context, &items, scored, &ranking);
-        self.users.settle(&context, slots.snapshot.pending.as_ref()).await?;
+        let subject = self.users.subject(self.models.get(&request.model)?, &request.user);
+        self.users.reach(&subject, request.min_epoch).await?;
+        let items = ResolvedItems::distinct(&subject.version, &request.items);
+        let draw = request.draw(seed, &subject.model.settings.ranking);
+        let snapshot = self.users.snapshot(&subject)?;
+        let scored = self.scorer.score_candidates(&subject, snapshot, &items, draw.policy.policy().wants())?;
+        let ranking = draw.draw(&scored.candidates(&subject))?;
+        let slots = RankedSlots::new(&subject, &items, scored, &ranking);
+        self.users.settle(&subject, slots.snapshot.pending.as_ref()).await?;
         let selection = request.selection.as_ref();
-        let input = RankingInput { context: &context, items: &items, draw, selection, arrangement: None };
+        let context = request.context.as_deref();
+        let input = RankingInput { subject: &subject, items: &items, draw, selection, arrangement: None, context };
         Ok(self.decisions.record(&input, slots))
     }
 }

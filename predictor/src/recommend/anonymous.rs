@@ -10,7 +10,7 @@ use celeris_storage::Event;
 
 use super::{PastItem, Recommendation, Recommender, Recommending, SeenRule};
 use crate::error::PredictorError;
-use crate::users::{Persistence, RequestContext, ResolvedEvents, Stretch, UserEntry, UserKey, UserSnapshot};
+use crate::users::{Persistence, ResolvedEvents, Stretch, Subject, UserEntry, UserKey, UserSnapshot};
 
 /// Maximum number of observations in the history of a request.
 pub const PAST_MAX: usize = 1000;
@@ -28,20 +28,20 @@ impl Recommender {
         if recommending.request.min_epoch.is_some() {
             return Err(field("min_epoch", "belongs to one known user; leave it out".to_owned()));
         }
-        let context = self.anonymous(&recommending)?;
-        self.check_past(past, &context)?;
-        let snapshot = self.snapshot_after(past, &context, recommending.now)?;
-        let mut allowed = self.showable(&context, &recommending);
+        let subject = self.anonymous(&recommending)?;
+        self.check_past(past, &subject)?;
+        let snapshot = self.snapshot_after(past, &subject, recommending.now)?;
+        let mut allowed = self.showable(&subject, &recommending);
         if let Some(rule) = &recommending.request.exclude_seen {
-            take_out(past, rule, (&context, recommending.now), &mut allowed);
+            take_out(past, rule, (&subject, recommending.now), &mut allowed);
         }
-        self.recommend_at(&context, snapshot, &allowed, recommending)
+        self.recommend_at(&subject, snapshot, &allowed, recommending)
     }
 
-    fn anonymous(&self, recommending: &Recommending<'_>) -> Result<RequestContext, PredictorError> {
+    fn anonymous(&self, recommending: &Recommending<'_>) -> Result<Subject, PredictorError> {
         let model = self.models.get(recommending.model)?;
         let user = UserId::new(ANONYMOUS).expect("a word is a valid id");
-        Ok(RequestContext {
+        Ok(Subject {
             version: model.active.load_full(),
             key: UserKey { stream: model.stream.clone(), user },
             model,
@@ -55,7 +55,7 @@ impl Recommender {
     fn snapshot_after(
         &self,
         past: &[PastItem],
-        context: &RequestContext,
+        subject: &Subject,
         now: Timestamp,
     ) -> Result<UserSnapshot, PredictorError> {
         let event = |(past, epoch): (&PastItem, u64)| Event {
@@ -66,20 +66,20 @@ impl Recommender {
             epoch: UserEpoch(epoch),
         };
         let events: Vec<Event> = past.iter().zip(1..).map(event).collect();
-        let version = &*context.version;
-        let history = ResolvedEvents::of(Stretch::whole(&events, version), version, &self.users.sources(&context.key))?;
+        let version = &*subject.version;
+        let history = ResolvedEvents::of(Stretch::whole(&events, version), version, &self.users.sources(&subject.key))?;
         let model = UserModel::rebuild(&version.learning, &history, events.len() as u64)?;
         Ok(UserSnapshot { model: model.into(), epoch: UserEpoch(0), pending: None })
     }
 
     /// Checks every entry like an observation.
-    fn check_past(&self, past: &[PastItem], context: &RequestContext) -> Result<(), PredictorError> {
+    fn check_past(&self, past: &[PastItem], subject: &Subject) -> Result<(), PredictorError> {
         if past.len() > PAST_MAX {
             return Err(field("history", format!("at most {PAST_MAX} at once, got {}", past.len())));
         }
         for (index, entry) in past.iter().enumerate() {
             let observation = Observation {
-                user: context.key.user.clone(),
+                user: subject.key.user.clone(),
                 item: entry.item.clone(),
                 label: entry.label,
                 weight: entry.weight,
@@ -87,9 +87,10 @@ impl Recommender {
                 observation_id: None,
                 feedback: None,
                 decision: None,
+                context: None,
             };
             let checked = observation.validate(&self.accepted_times.now()).map_err(PredictorError::from);
-            let checked = checked.and_then(|()| context.model.accepted_label(entry.label));
+            let checked = checked.and_then(|()| subject.model.accepted_label(entry.label));
             checked.map_err(|error| field("history", format!("[{index}]: {error}")))?;
         }
         Ok(())
@@ -97,12 +98,7 @@ impl Recommender {
 }
 
 /// Removes the items of this history that count as seen by `rule` from `allowed`.
-fn take_out(
-    past: &[PastItem],
-    rule: &SeenRule,
-    (context, now): (&RequestContext, Timestamp),
-    allowed: &mut CandidateSet,
-) {
+fn take_out(past: &[PastItem], rule: &SeenRule, (subject, now): (&Subject, Timestamp), allowed: &mut CandidateSet) {
     let since = rule.since(now);
     let counts = |entry: &&PastItem| {
         let is_of_kind =
@@ -110,7 +106,7 @@ fn take_out(
         is_of_kind && entry.timestamp.unwrap_or(now) >= since
     };
     let seen = past.iter().filter(counts).map(|entry| &entry.item);
-    context.model.catalog.rows_of(seen).into_iter().flatten().for_each(|row| allowed.remove(row));
+    subject.model.catalog.rows_of(seen).into_iter().flatten().for_each(|row| allowed.remove(row));
 }
 
 fn field(field: &'static str, problem: String) -> PredictorError {

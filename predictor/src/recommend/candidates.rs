@@ -25,7 +25,7 @@ use super::boosts::{Boosts, Cell};
 use super::sample::sample;
 use crate::error::PredictorError;
 use crate::ranking::{Draw, ResolvedItems};
-use crate::users::{RequestContext, UserSnapshot};
+use crate::users::{Subject, UserSnapshot};
 
 /// Up to this many allowed items, all are candidates. Not more than decisions record in full by
 /// default; the same holds for the sum of the other numbers.
@@ -88,7 +88,7 @@ impl Widths {
 
 /// Inputs of a search for candidates.
 pub(crate) struct Search<'a> {
-    pub(crate) context: &'a RequestContext,
+    pub(crate) subject: &'a Subject,
     pub(crate) snapshot: &'a UserSnapshot,
     /// The rows that may be shown.
     pub(crate) allowed: &'a CandidateSet,
@@ -108,7 +108,7 @@ pub(crate) struct Shortlist {
 impl Search<'_> {
     /// The best `n` by these weights, boosts included.
     pub(crate) fn best(&self, weights: &[f32], n: usize) -> Vec<Row> {
-        let (theta, retrieval) = (&self.context.version.theta, self.context.version.retrieval());
+        let (theta, retrieval) = (&self.subject.version.theta, self.subject.version.retrieval());
         if self.boosts.is_empty() {
             return retrieval.search(theta, weights, n, self.allowed).into_iter().map(|hit| hit.row).collect();
         }
@@ -160,15 +160,15 @@ impl Recommender {
 
     /// The `kept` rows with the highest bounds under the policy, which draws nothing.
     fn by_bound(&self, search: &Search<'_>, rows: &[Row], kept: usize) -> Result<Vec<Row>, PredictorError> {
-        let Search { context, snapshot, boosts, draw, .. } = search;
-        let items = context.model.catalog.items_of(rows.iter().copied());
-        let picked = ResolvedItems::all(&context.version, &items);
+        let Search { subject, snapshot, boosts, draw, .. } = search;
+        let items = subject.model.catalog.items_of(rows.iter().copied());
+        let picked = ResolvedItems::all(&subject.version, &items);
         let policy = draw.policy.policy();
         let mut scored =
-            self.scorer.score_candidates(context, UserSnapshot::clone(snapshot), &picked, policy.wants())?;
+            self.scorer.score_candidates(subject, UserSnapshot::clone(snapshot), &picked, policy.wants())?;
         scored.inputs.boost(|candidate| boosts.of(rows[candidate]));
         let mut unused = generator(draw.seed.value, 0);
-        let order = policy.choose(&scored.candidates(context), kept, &mut unused)?;
+        let order = policy.choose(&scored.candidates(subject), kept, &mut unused)?;
         Ok(order.into_iter().map(|candidate| rows[candidate]).collect())
     }
 }
@@ -180,15 +180,15 @@ pub(crate) fn diverse_width(k: usize) -> usize {
 }
 
 fn listed(search: &Search<'_>, rows: Vec<Row>, pool_share: Option<PoolShare>) -> Shortlist {
-    let items = search.context.model.catalog.items_of(rows.iter().copied());
+    let items = search.subject.model.catalog.items_of(rows.iter().copied());
     Shortlist { rows, items, pool_share }
 }
 
 /// `n` rows drawn uniformly from the allowed ones with the seed's sample stream; all if there are
 /// fewer.
 fn sampled(search: &Search<'_>, n: usize) -> Vec<Row> {
-    let Search { context, allowed, draw, .. } = search;
-    let retrieval = context.version.retrieval();
+    let Search { subject, allowed, draw, .. } = search;
+    let retrieval = subject.version.retrieval();
     let mut drawn = n;
     loop {
         let mut rows = sample(allowed, drawn, &mut generator(draw.seed.value, SAMPLE_STREAM));
@@ -220,7 +220,7 @@ fn mean_weights(snapshot: &UserSnapshot) -> Vec<f32> {
 fn drawn_weights(search: &Search<'_>) -> Result<Vec<f32>, PredictorError> {
     let PolicySpec::Thompson(policy) = search.draw.policy else { return Ok(mean_weights(search.snapshot)) };
     let mut rng = generator(search.draw.seed.value, WEIGHTS_STREAM);
-    let mut sampler = search.snapshot.model.sampler(&search.context.version.learning)?;
+    let mut sampler = search.snapshot.model.sampler(&search.subject.version.learning)?;
     let drawn = sampler.draw(|| policy.alpha() * rng.sample::<f64, _>(StandardNormal));
     Ok(drawn.iter().map(|weight| *weight as f32).collect())
 }

@@ -22,7 +22,7 @@ use super::{
 use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::ranking::{Ranked, Ranking, ResolvedItems, Scored, estimates, new_decision_id, scores};
-use crate::users::{RequestContext, UserSnapshot};
+use crate::users::{Subject, UserSnapshot};
 
 /// Allowed numbers of users in a group.
 pub const GROUP_SIZES: std::ops::RangeInclusive<usize> = 2..=16;
@@ -38,7 +38,7 @@ const ROUNDING: f32 = 1e-5;
 
 /// A member with a snapshot of their state.
 struct Member {
-    context: RequestContext,
+    subject: Subject,
     snapshot: UserSnapshot,
 }
 
@@ -72,22 +72,22 @@ impl Recommender {
         check(users, &recommending)?;
         let mut members: Vec<Member> = Vec::with_capacity(users.len());
         for user in users {
-            let mut context = self.users.context(self.models.get(recommending.model)?, user);
+            let mut subject = self.users.subject(self.models.get(recommending.model)?, user);
             if let Some(first) = members.first() {
                 // All members use one version, even if a switch happens meanwhile.
-                context.version = first.context.version.clone();
+                subject.version = first.subject.version.clone();
             }
-            self.users.load(&context).await?;
-            let snapshot = self.users.snapshot(&context)?;
-            self.users.settle(&context, snapshot.pending.as_ref()).await?;
-            members.push(Member { context, snapshot });
+            self.users.load(&subject).await?;
+            let snapshot = self.users.snapshot(&subject)?;
+            self.users.settle(&subject, snapshot.pending.as_ref()).await?;
+            members.push(Member { subject, snapshot });
         }
-        let (first, request) = (&members[0].context, recommending.request);
+        let (first, request) = (&members[0].subject, recommending.request);
         let mut allowed = self.showable(first, &recommending);
         let catalog = &first.model.catalog;
-        for Member { context, snapshot } in &members {
+        for Member { subject, snapshot } in &members {
             if let Some(rule) = &request.exclude_seen {
-                let seen = self.seen.of(&context.key, snapshot.epoch, &self.storage, catalog)?;
+                let seen = self.seen.of(&subject.key, snapshot.epoch, &self.storage, catalog)?;
                 seen.take_out(rule, recommending.now, &mut allowed, catalog);
             }
         }
@@ -97,12 +97,12 @@ impl Recommender {
 
     fn recommend_to(&self, group: &Group<'_>) -> Result<Recommendation, PredictorError> {
         let Group { members, allowed, recommending, .. } = group;
-        let (context, request) = (&members[0].context, recommending.request);
+        let (subject, request) = (&members[0].subject, recommending.request);
         let wanted = request.diversity.map_or(request.k, |_| diverse_width(request.k));
         let mut best = self.best_of_group(group, wanted)?;
-        let items = context.model.catalog.items_of(best.iter().map(|scored| scored.row));
-        let picked = ResolvedItems::all(&context.version, &items);
-        let resolved = self.scorer.resolve(context, &picked)?;
+        let items = subject.model.catalog.items_of(best.iter().map(|scored| scored.row));
+        let picked = ResolvedItems::all(&subject.version, &items);
+        let resolved = self.scorer.resolve(subject, &picked)?;
         let mut order: Vec<usize> = (0..best.len()).collect();
         if let Some(diversity) = request.diversity {
             let scores: Vec<f32> = best.iter().map(|scored| scored.rank_score).collect();
@@ -119,15 +119,15 @@ impl Recommender {
         let shown = best.iter().map(|scored| scored.row).zip(slots.iter().map(|slot| &slot.scored.item));
         let is_more = slots.len() == request.k && allowed.count() > request.k;
         let next = is_more.then(|| request.page.clone().unwrap_or_default().after(shown)).flatten();
-        Ok(self.recommendation(context, allowed, recommending, (group.ranking(slots), next)))
+        Ok(self.recommendation(subject, allowed, recommending, (group.ranking(slots), next)))
     }
 
     /// The best `wanted` rows by the group's score, best first.
     fn best_of_group(&self, group: &Group<'_>, wanted: usize) -> Result<Vec<ScoredRow>, PredictorError> {
         let weights = group.mean_weights();
         let Group { members, by, allowed, boosts, recommending } = group;
-        let (context, snapshot) = (&members[0].context, &members[0].snapshot);
-        let search = Search { context, snapshot, allowed, boosts, draw: recommending.draw(context) };
+        let (subject, snapshot) = (&members[0].subject, &members[0].snapshot);
+        let search = Search { subject, snapshot, allowed, boosts, draw: recommending.draw(subject) };
         let (each, least) = WIDENING;
         let mut width = if *by == Aggregate::Mean { wanted } else { (each * wanted).max(least) };
         loop {
@@ -152,9 +152,9 @@ impl Recommender {
 
     /// The group's scores of each row.
     fn score_rows(&self, group: &Group<'_>, rows: &[Row]) -> Result<Vec<ScoredRow>, PredictorError> {
-        let context = &group.members[0].context;
-        let items = context.model.catalog.items_of(rows.iter().copied());
-        let resolved = self.scorer.resolve(context, &ResolvedItems::all(&context.version, &items))?;
+        let subject = &group.members[0].subject;
+        let items = subject.model.catalog.items_of(rows.iter().copied());
+        let resolved = self.scorer.resolve(subject, &ResolvedItems::all(&subject.version, &items))?;
         let mut sums = vec![0.0_f64; rows.len()];
         let mut leasts = vec![f32::INFINITY; rows.len()];
         for Member { snapshot, .. } in group.members {
@@ -176,7 +176,7 @@ impl Recommender {
 impl Group<'_> {
     /// Weights whose scores are the mean of the members' scores.
     fn mean_weights(&self) -> Vec<f32> {
-        let mut mean = vec![0.0; self.members[0].context.version.dim()];
+        let mut mean = vec![0.0; self.members[0].subject.version.dim()];
         for Member { snapshot, .. } in self.members {
             for (sum, weight) in mean.iter_mut().zip(snapshot.model.weights()) {
                 *sum += weight;
@@ -188,7 +188,7 @@ impl Group<'_> {
     /// The estimate reported for each item: for the mean, the mean with its uncertainty; for the
     /// minimum, the estimate of the member with the lowest score.
     fn estimates<'r>(&self, resolved: impl Iterator<Item = &'r Resolved<'r>> + Clone) -> Vec<Estimate> {
-        let version = &*self.members[0].context.version;
+        let version = &*self.members[0].subject.version;
         let of_member = |member: &Member| estimates(&member.snapshot.model, version, resolved.clone());
         let all: Vec<Vec<Estimate>> = self.members.iter().map(of_member).collect();
         let of_item = |(item, resolved): (usize, &Resolved<'_>)| {
@@ -209,9 +209,9 @@ impl Group<'_> {
     }
 
     fn ranking(&self, items: Vec<Ranked>) -> Ranking {
-        let version = &self.members[0].context.version;
+        let version = &self.members[0].subject.version;
         Ranking {
-            decision_id: new_decision_id(&self.members[0].context.key.user),
+            decision_id: new_decision_id(&self.members[0].subject.key.user),
             logged: false,
             version: version.id,
             loss: version.learning.loss(),

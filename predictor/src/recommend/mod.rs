@@ -33,7 +33,7 @@ use crate::models::Models;
 use crate::ranking::{Arrangement, DecisionLog, Draw, RankedSlots, Ranking, RankingInput, ResolvedItems, Scorer, Seed};
 use crate::selection::{SelectedBy, Selection};
 use crate::selections::{Selections, Turn};
-use crate::users::{RequestContext, UserKey, UserSnapshot, UserStore};
+use crate::users::{Subject, UserKey, UserSnapshot, UserStore};
 
 use boosts::Boosts;
 use candidates::{Search, Shortlist};
@@ -67,8 +67,8 @@ pub(crate) struct Recommending<'a> {
 
 impl<'a> Recommending<'a> {
     /// How the ranking is drawn.
-    fn draw(&self, context: &'a RequestContext) -> Draw<'a> {
-        let defaults = &context.model.settings.ranking;
+    fn draw(&self, subject: &'a Subject) -> Draw<'a> {
+        let defaults = &subject.model.settings.ranking;
         let (policy, pool_share) = match (&self.request.policy, self.request.diversity) {
             (_, Some(_)) => (&DIVERSE_POLICY, None),
             (Some(named), None) => (named, None),
@@ -147,25 +147,25 @@ impl Recommender {
         user: &UserId,
         recommending: Recommending<'_>,
     ) -> Result<Recommendation, PredictorError> {
-        let context = self.users.context(self.models.get(recommending.model)?, user);
-        self.users.reach(&context, recommending.request.min_epoch).await?;
-        let snapshot = self.users.snapshot(&context)?;
+        let subject = self.users.subject(self.models.get(recommending.model)?, user);
+        self.users.reach(&subject, recommending.request.min_epoch).await?;
+        let snapshot = self.users.snapshot(&subject)?;
         // Seen items are read from the log, which has only durable records; the reply waits for
         // these anyway.
-        self.users.settle(&context, snapshot.pending.as_ref()).await?;
-        let mut allowed = self.showable(&context, &recommending);
+        self.users.settle(&subject, snapshot.pending.as_ref()).await?;
+        let mut allowed = self.showable(&subject, &recommending);
         if let Some(rule) = &recommending.request.exclude_seen {
-            let catalog = &context.model.catalog;
-            let seen = self.seen.of(&context.key, snapshot.epoch, &self.storage, catalog)?;
+            let catalog = &subject.model.catalog;
+            let seen = self.seen.of(&subject.key, snapshot.epoch, &self.storage, catalog)?;
             seen.take_out(rule, recommending.now, &mut allowed, catalog);
         }
-        self.recommend_at(&context, snapshot, &allowed, recommending)
+        self.recommend_at(&subject, snapshot, &allowed, recommending)
     }
 
     /// The rows that may be shown, apart from seen items: those that pass the filter, are
     /// available, not excluded, and not on an earlier page.
-    pub(crate) fn showable(&self, context: &RequestContext, recommending: &Recommending<'_>) -> CandidateSet {
-        let (request, catalog) = (recommending.request, &context.model.catalog);
+    pub(crate) fn showable(&self, subject: &Subject, recommending: &Recommending<'_>) -> CandidateSet {
+        let (request, catalog) = (recommending.request, &subject.model.catalog);
         let mut allowed = catalog.allowed(request.filter.as_ref(), recommending.now);
         catalog.rows_of(&request.exclude).into_iter().flatten().for_each(|row| allowed.remove(row));
         if let Some(page) = &request.page {
@@ -177,23 +177,23 @@ impl Recommender {
     /// Ranks the allowed rows for a user with this state.
     fn recommend_at(
         &self,
-        context: &RequestContext,
+        subject: &Subject,
         snapshot: UserSnapshot,
         allowed: &CandidateSet,
         recommending: Recommending<'_>,
     ) -> Result<Recommendation, PredictorError> {
         let request = recommending.request;
-        let boosts = self.boosts(context, &recommending);
-        let mut draw = recommending.draw(context);
-        let search = Search { context, snapshot: &snapshot, allowed, boosts: &boosts, draw };
+        let boosts = self.boosts(subject, &recommending);
+        let mut draw = recommending.draw(subject);
+        let search = Search { subject, snapshot: &snapshot, allowed, boosts: &boosts, draw };
         let shortlist = match request.diversity {
             Some(_) => search.diverse_shortlist(),
             None => self.shortlist(&search)?,
         };
         draw.pool_share = shortlist.pool_share;
         count(&request.model, allowed, &shortlist);
-        let picked = ResolvedItems::all(&context.version, &shortlist.items);
-        let mut scored = self.scorer.score_candidates(context, snapshot, &picked, draw.policy.policy().wants())?;
+        let picked = ResolvedItems::all(&subject.version, &shortlist.items);
+        let mut scored = self.scorer.score_candidates(subject, snapshot, &picked, draw.policy.policy().wants())?;
         if !boosts.is_empty() {
             scored.inputs.boost(|candidate| boosts.of(shortlist.rows[candidate]));
         }
@@ -203,42 +203,43 @@ impl Recommender {
                 let relevant = Relevant { scores: &scored.inputs.scores, features };
                 certain(&marginal_relevance(&relevant, diversity, request.k))
             }
-            None => draw.draw(&scored.candidates(context))?,
+            None => draw.draw(&scored.candidates(subject))?,
         };
         let rows: Vec<_> = ranking.slots.iter().map(|slot| shortlist.rows[slot.candidate]).collect();
-        let slots = RankedSlots::new(context, &picked, scored, &ranking);
+        let slots = RankedSlots::new(subject, &picked, scored, &ranking);
         let boosted = request.boosts.iter().map(|boost| boost.add).collect();
         let arrangement = Arrangement::of(boosted, request.diversity);
         let input = RankingInput {
-            context,
+            subject,
             items: &picked,
             draw,
             selection: recommending.selection,
             arrangement: arrangement.as_ref(),
+            context: request.context.as_deref(),
         };
         let ranking = self.decisions.record(&input, slots);
         let shown = rows.into_iter().zip(ranking.items.iter().map(|ranked| &ranked.scored.item));
         let is_more = ranking.items.len() == request.k && allowed.count() > request.k;
         let next = is_more.then(|| request.page.clone().unwrap_or_default().after(shown)).flatten();
-        Ok(self.recommendation(context, allowed, &recommending, (ranking, next)))
+        Ok(self.recommendation(subject, allowed, &recommending, (ranking, next)))
     }
 
     /// A recommendation, with the reason if it is empty.
     fn recommendation(
         &self,
-        context: &RequestContext,
+        subject: &Subject,
         allowed: &CandidateSet,
         recommending: &Recommending<'_>,
         (ranking, next): (Ranking, Option<Page>),
     ) -> Recommendation {
-        let empty = ranking.items.is_empty().then(|| self.why_empty(context, allowed, recommending));
-        let unknown_attributes = unknown_attributes(context, recommending);
+        let empty = ranking.items.is_empty().then(|| self.why_empty(subject, allowed, recommending));
+        let unknown_attributes = unknown_attributes(subject, recommending);
         Recommendation { ranking, next, empty, unknown_attributes }
     }
 
-    fn boosts(&self, context: &RequestContext, recommending: &Recommending<'_>) -> Boosts {
+    fn boosts(&self, subject: &Subject, recommending: &Recommending<'_>) -> Boosts {
         let compiled =
-            |boost: &Boost| (context.model.catalog.allowed(Some(&boost.filter), recommending.now), boost.add);
+            |boost: &Boost| (subject.model.catalog.allowed(Some(&boost.filter), recommending.now), boost.add);
         Boosts::new(recommending.request.boosts.iter().map(compiled).collect())
     }
 }

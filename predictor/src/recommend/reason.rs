@@ -6,7 +6,7 @@ use celeris_retrieval::catalog::UnknownAttribute;
 use celeris_retrieval::{CandidateSet, Filter};
 
 use super::{Recommender, Recommending};
-use crate::users::RequestContext;
+use crate::users::Subject;
 
 /// Why a recommendation has no items; the first reason that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,11 +32,11 @@ impl Recommender {
     /// Why the ranking of the `allowed` rows is empty.
     pub(super) fn why_empty(
         &self,
-        context: &RequestContext,
+        subject: &Subject,
         allowed: &CandidateSet,
         recommending: &Recommending<'_>,
     ) -> EmptyReason {
-        let (catalog, filter) = (&context.model.catalog, recommending.request.filter.as_ref());
+        let (catalog, filter) = (&subject.model.catalog, recommending.request.filter.as_ref());
         if !allowed.is_empty() {
             EmptyReason::Untrained
         } else if catalog.size().items == 0 {
@@ -46,7 +46,7 @@ impl Recommender {
             if names_unknown { EmptyReason::FilterNamesUnknownAttribute } else { EmptyReason::FilterMatchesNothing }
         } else if catalog.allowed(filter, recommending.now).is_empty() {
             EmptyReason::NoneAvailable
-        } else if self.showable(context, recommending).is_empty() {
+        } else if self.showable(subject, recommending).is_empty() {
             EmptyReason::AllExcluded
         } else {
             EmptyReason::AllSeen
@@ -55,9 +55,9 @@ impl Recommender {
 }
 
 /// The attributes that filter and boosts of a request name and no item has.
-pub(super) fn unknown_attributes(context: &RequestContext, recommending: &Recommending<'_>) -> Vec<UnknownAttribute> {
+pub(super) fn unknown_attributes(subject: &Subject, recommending: &Recommending<'_>) -> Vec<UnknownAttribute> {
     let request = recommending.request;
     let filters = request.filter.iter().chain(request.boosts.iter().map(|boost| &boost.filter));
     let fields: BTreeSet<&str> = filters.flat_map(Filter::fields).collect();
-    if fields.is_empty() { Vec::new() } else { context.model.catalog.unknown_attributes(&fields) }
+    if fields.is_empty() { Vec::new() } else { subject.model.catalog.unknown_attributes(&fields) }
 }

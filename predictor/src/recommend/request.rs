@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use celeris_bandits::PolicySpec;
-use celeris_model::{ItemId, ModelName, Timestamp, UserEpoch, UserId};
+use celeris_model::{Context, ItemId, ModelName, Timestamp, UserEpoch, UserId};
 use celeris_retrieval::Filter;
 use celeris_retrieval::catalog::UnknownAttribute;
 
@@ -53,6 +53,8 @@ pub struct RecommendRequest {
     pub min_epoch: Option<UserEpoch>,
     /// The segment, for a selection with a state for each segment.
     pub segment: Option<ModelName>,
+    /// The circumstances, which are recorded with the decision.
+    pub context: Option<Box<Context>>,
 }
 
 /// The user or users to recommend to.

@@ -1,8 +1,8 @@
 //! The users in this node's memory: their histories and states, rebuilt from the log on access,
 //! dropped when unused.
 
-mod context;
 mod state;
+mod subject;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,11 +16,11 @@ use crate::error::PredictorError;
 use crate::features::FeatureStore;
 use crate::models::ServedModel;
 
-pub(crate) use context::{Persistence, RequestContext};
 pub(crate) use state::{
     Amendment, Learner, Preparation, ResolvedEvents, Sources, Stretch, UserEntry, UserKey, UserSnapshot, UserState,
     UserStatus,
 };
+pub(crate) use subject::{Persistence, Subject};
 
 /// The users in memory, within a budget of bytes. Each has one lock, so that a user has one writer.
 pub(crate) struct UserStore {
@@ -43,14 +43,14 @@ impl UserStore {
         Self { storage, features, cache: BoundedCache::new("users", bytes_max), epoch_wait_max, losses }
     }
 
-    /// The context of a request of `user` to `model`, under its active version.
-    pub(crate) fn context(&self, model: Arc<ServedModel>, user: &UserId) -> RequestContext {
+    /// The subject of a request of `user` to `model`, under its active version.
+    pub(crate) fn subject(&self, model: Arc<ServedModel>, user: &UserId) -> Subject {
         let losses = self.losses_if_owned(user);
         let persistence = if losses.is_some() { Persistence::Kept } else { Persistence::Nothing };
         let losses = losses.unwrap_or_default();
         let key = UserKey { stream: model.stream.clone(), user: user.clone() };
         let entry = self.cache.get_or_insert_with(&key, UserEntry::new);
-        RequestContext { version: model.active.load_full(), model, entry, key, persistence, losses }
+        Subject { version: model.active.load_full(), model, entry, key, persistence, losses }
     }
 
     /// How often this node has lost the user's shard; `None` unless it owns the shard. To be read before the
@@ -100,7 +100,7 @@ impl UserStore {
     /// `Storage`, or those of `work`.
     pub(crate) fn with_state<R>(
         &self,
-        RequestContext { version, entry, key, .. }: &RequestContext,
+        Subject { version, entry, key, .. }: &Subject,
         work: impl FnOnce(&mut UserState, &Sources<'_>) -> Result<R, PredictorError>,
     ) -> Result<R, PredictorError> {
         let bytes = entry.bytes();
@@ -120,8 +120,8 @@ impl UserStore {
     }
 
     /// The user's current state.
-    pub(crate) fn snapshot(&self, context: &RequestContext) -> Result<UserSnapshot, PredictorError> {
-        self.with_state(context, |state, sources| state.snapshot(&context.version, sources))
+    pub(crate) fn snapshot(&self, subject: &Subject) -> Result<UserSnapshot, PredictorError> {
+        self.with_state(subject, |state, sources| state.snapshot(&subject.version, sources))
     }
 
     /// The user's epoch, once all events up to it are durable, and `min_epoch` is reached.
@@ -130,18 +130,18 @@ impl UserStore {
     /// `EpochNotReached` or `Storage`.
     pub(crate) async fn durable_epoch(
         &self,
-        context: &RequestContext,
+        subject: &Subject,
         min_epoch: Option<UserEpoch>,
     ) -> Result<UserEpoch, PredictorError> {
-        self.reach(context, min_epoch).await?;
-        let (epoch, pending) = self.latest(context)?;
-        self.settle(context, pending.as_ref()).await?;
+        self.reach(subject, min_epoch).await?;
+        let (epoch, pending) = self.latest(subject)?;
+        self.settle(subject, pending.as_ref()).await?;
         Ok(epoch)
     }
 
     /// The user's epoch, and the ticket of its latest event if that is not known to be durable.
-    fn latest(&self, context: &RequestContext) -> Result<(UserEpoch, Option<Ticket>), PredictorError> {
-        self.with_state(context, |state, _| Ok((state.epoch, state.pending())))
+    fn latest(&self, subject: &Subject) -> Result<(UserEpoch, Option<Ticket>), PredictorError> {
+        self.with_state(subject, |state, _| Ok((state.epoch, state.pending())))
     }
 
     /// Loads the user's state if it is not in memory. Requests that wait for another one to load it
@@ -149,12 +149,12 @@ impl UserStore {
     ///
     /// # Errors
     /// `Storage`.
-    pub(crate) async fn load(&self, context: &RequestContext) -> Result<(), PredictorError> {
-        if context.entry.is_warm(&context.version) {
+    pub(crate) async fn load(&self, subject: &Subject) -> Result<(), PredictorError> {
+        if subject.entry.is_warm(&subject.version) {
             return Ok(());
         }
-        let _loading = context.entry.loading.lock().await;
-        self.snapshot(context).map(drop)
+        let _loading = subject.entry.loading.lock().await;
+        self.snapshot(subject).map(drop)
     }
 
     /// Loads the user's state, and waits until the user has reached the epoch `wanted`, at most
@@ -162,19 +162,15 @@ impl UserStore {
     ///
     /// # Errors
     /// `EpochNotReached` or `Storage`.
-    pub(crate) async fn reach(
-        &self,
-        context: &RequestContext,
-        wanted: Option<UserEpoch>,
-    ) -> Result<(), PredictorError> {
-        let Some(wanted) = wanted else { return self.load(context).await };
-        let current = || self.latest(context).map(|(epoch, _)| epoch);
+    pub(crate) async fn reach(&self, subject: &Subject, wanted: Option<UserEpoch>) -> Result<(), PredictorError> {
+        let Some(wanted) = wanted else { return self.load(subject).await };
+        let current = || self.latest(subject).map(|(epoch, _)| epoch);
         let arrival = async {
             loop {
-                let changed = context.entry.changed.notified();
+                let changed = subject.entry.changed.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                self.load(context).await?;
+                self.load(subject).await?;
                 if current()? >= wanted {
                     return Ok(());
                 }
@@ -191,14 +187,10 @@ impl UserStore {
     ///
     /// # Errors
     /// `Storage`.
-    pub(crate) async fn settle(
-        &self,
-        context: &RequestContext,
-        pending: Option<&Ticket>,
-    ) -> Result<(), PredictorError> {
+    pub(crate) async fn settle(&self, subject: &Subject, pending: Option<&Ticket>) -> Result<(), PredictorError> {
         let Some(ticket) = pending else { return Ok(()) };
         if let Err(error) = ticket.durable().await {
-            context.entry.discard();
+            subject.entry.discard();
             return Err(error.into());
         }
         Ok(())

@@ -100,6 +100,7 @@ impl Node {
             observation_id: None,
             feedback: None,
             decision: None,
+            context: None,
         };
         self.predictor.ingest().observe(&model(), observation).await.unwrap();
     }

@@ -257,6 +257,7 @@ impl Scene {
             observation_id: Some(id.clone()),
             feedback: None,
             decision: None,
+            context: None,
         };
         let predictor = Arc::clone(&self.node().predictor);
         let pending = predictor.ingest().begin_observe(&name("steady"), None, &observation, AckMode::Gather).unwrap();

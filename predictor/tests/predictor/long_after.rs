@@ -28,6 +28,7 @@ fn observation(decision: Option<DecisionId>, film: usize) -> Observation {
         observation_id: None,
         feedback: None,
         decision,
+        context: None,
     }
 }
 
@@ -55,6 +56,7 @@ async fn rewards_join_a_decision_only_within_a_bounded_number_of_events() {
         min_epoch: None,
         segment: None,
         selection: None,
+        context: None,
     };
     let ranking = predictor.topk(&request).await.unwrap();
     let decision = storage.decisions().get(ModelId(1), &ranking.decision_id).unwrap().unwrap();

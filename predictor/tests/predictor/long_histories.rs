@@ -132,6 +132,7 @@ impl Scene {
                 observation_id: Some(Self::id(observed.id)),
                 feedback: None,
                 decision: None,
+                context: None,
             };
             pending.push(
                 open.predictor.ingest().begin_observe(&name(NAMES[0]), None, &observation, AckMode::Gather).unwrap(),

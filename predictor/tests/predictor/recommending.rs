@@ -70,6 +70,7 @@ fn request(k: usize) -> RecommendRequest {
         seed: None,
         min_epoch: None,
         segment: None,
+        context: None,
     }
 }
 
@@ -83,6 +84,7 @@ fn observation(who: usize, what: usize, label: f32) -> Observation {
         observation_id: None,
         feedback: None,
         decision: None,
+        context: None,
     }
 }
 

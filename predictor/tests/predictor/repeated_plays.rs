@@ -135,6 +135,7 @@ impl Open {
             observation_id: Some(observed.id.clone()),
             feedback: None,
             decision: None,
+            context: None,
         };
         self.predictor.ingest().observe(&name(NAMES[0]), observation).await.unwrap();
     }

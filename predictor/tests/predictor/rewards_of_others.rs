@@ -43,6 +43,7 @@ async fn reward(predictor: &Predictor, from: &str, decision: &DecisionId) -> Obs
         observation_id: None,
         feedback: None,
         decision: Some(decision.clone()),
+        context: None,
     };
     predictor.ingest().observe(&model(), observation).await.unwrap()
 }
@@ -61,6 +62,7 @@ async fn a_retraction_keeps_the_rewards_of_another_users_decision() {
         min_epoch: None,
         segment: None,
         selection: None,
+        context: None,
     };
     let decision = predictor.topk(&request).await.unwrap().decision_id;
     assert_eq!(reward(&predictor, "ann", &decision).await.joined, Some(Joined::Slot));

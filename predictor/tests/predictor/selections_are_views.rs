@@ -193,6 +193,7 @@ async fn states_equal_a_replay_of_the_log_after_amendments() {
                         timestamp: None,
                         observation_id: None,
                         feedback: None,
+                        context: None,
                         decision: None,
                     };
                     let observed_now = predictor.ingest().observe(&model, observation).await.unwrap();
@@ -225,6 +226,7 @@ fn observation(number: usize) -> Observation {
         observation_id: None,
         feedback: None,
         decision: None,
+        context: None,
     }
 }
 

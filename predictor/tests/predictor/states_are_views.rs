@@ -118,6 +118,7 @@ async fn observe_some(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaC
             observation_id: None,
             feedback: None,
             decision: None,
+            context: None,
         };
         let observed = predictor.ingest().observe(&model(), observation).await.unwrap();
         let learnt = oracle.learnt.entry(who).or_default();
@@ -186,6 +187,7 @@ async fn features_freeze_at_the_first_observation_until_the_next_version() {
         observation_id: None,
         feedback: None,
         decision: None,
+        context: None,
     };
     node.predictor.ingest().observe(&model(), observation).await.unwrap();
     assert_eq!(give(&second), celeris_predictor::Effective::NextVersion);

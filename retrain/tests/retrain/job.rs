@@ -34,6 +34,7 @@ fn write_observations(path: &Path) -> InputFile {
             timestamp: Timestamp(i64::try_from(k).unwrap()),
             observation_id: None,
             decision: None,
+            context: None,
             predictions: Vec::new(),
             targets: Vec::new(),
         };

@@ -7,6 +7,9 @@ use crate::error::StorageError;
 use crate::layout::envelope::{self, corrupt};
 use crate::layout::keys;
 
+/// How postcard writes that there is no context.
+const NO_CONTEXT: u8 = 0;
+
 /// Key and sealed value.
 pub(super) fn encode(decision: &Decision) -> (Vec<u8>, Vec<u8>) {
     let key = keys::decision(decision.model_id, &decision.id);
@@ -22,7 +25,9 @@ pub(super) fn encode(decision: &Decision) -> (Vec<u8>, Vec<u8>) {
 /// [`StorageError::Corrupt`].
 pub(super) fn decode(key: &[u8], value: &[u8]) -> Result<Decision, StorageError> {
     let body = envelope::unseal(Column::Decisions, key, value)?;
-    postcard::from_bytes(body).map_err(|error| corrupt(Column::Decisions, key, &error.to_string()))
+    // A decision without a context ends before it.
+    let body = [body, &[NO_CONTEXT]].concat();
+    postcard::from_bytes(&body).map_err(|error| corrupt(Column::Decisions, key, &error.to_string()))
 }
 
 /// An upper bound of the bytes that a decision takes with its keys, without encoding it.
@@ -45,15 +50,16 @@ pub(super) fn bytes_at_most(decision: &Decision) -> usize {
         let names = facts.arm.iter().chain(&facts.segment).map(|name| text(name.as_str()));
         text(facts.model.as_str()) + names.sum::<usize>()
     });
-    FIXED + names + text(&decision.policy) + shown + candidates + selection
+    let context = decision.context.as_ref().map_or(0, |context| context.encoded_bytes_max());
+    FIXED + names + text(&decision.policy) + shown + candidates + selection + context
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 pub(super) mod tests {
     use celeris_model::{
-        CandidateDigest, DecisionId, InputsDigest, ItemId, ModelId, ModelName, RecordedCandidates, SelectionFacts,
-        ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
+        CandidateDigest, Context, ContextValue, DecisionId, InputsDigest, ItemId, ModelId, ModelName,
+        RecordedCandidates, SelectionFacts, ShownSlot, Timestamp, UserEpoch, UserId, VersionId,
     };
 
     use super::*;
@@ -92,6 +98,7 @@ pub(super) mod tests {
             candidates,
             inputs: InputsDigest(300),
             selection: None,
+            context: None,
         }
     }
 
@@ -109,9 +116,11 @@ pub(super) mod tests {
         let full =
             Decision { selection: Some(selection), ..decision(RecordedCandidates::Full(vec![item("m1"), item("m2")])) };
         let digest = decision(RecordedCandidates::Digest { count: 1000, digest: CandidateDigest(255) });
-        for (decision, expected) in [(full, FULL), (digest, DIGEST)] {
+        let context = Context::new([("device".to_owned(), ContextValue::Text("phone".to_owned()))]).unwrap();
+        let with_context = Decision { context: Some(Box::new(context)), ..digest.clone() };
+        for (decision, expected) in [(full, Some(FULL)), (digest, Some(DIGEST)), (with_context, None)] {
             let (key, value) = encode(&decision);
-            assert_eq!(keys::hex(&value), expected);
+            assert!(expected.is_none_or(|expected| keys::hex(&value) == expected), "{}", keys::hex(&value));
             assert_eq!(decode(&key, &value).unwrap(), decision);
             assert!(key.len() + value.len() <= bytes_at_most(&decision));
         }

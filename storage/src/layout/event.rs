@@ -153,6 +153,7 @@ mod tests {
             timestamp: Timestamp(1_700_000_000_000),
             observation_id: None,
             decision: None,
+            context: None,
             predictions: Vec::new(),
             first_label: None,
             targets: Vec::new(),

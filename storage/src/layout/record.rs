@@ -15,6 +15,7 @@
 //! | timestamp      | always                                      | signed milliseconds                             |
 //! | observation id | `OBSERVATION_ID`: the client gave one       | text                                            |
 //! | decision       | `DECISION`                                  | text, flags, then slot, propensity, selection   |
+//! | context        | `CONTEXT`                                   | length, [`Context::encode`]                     |
 //! | predictions    | always one, …                               | model id, version, float                        |
 //! |                | … unless `PREDICTIONS`                      | count, then the same for each                   |
 //! | first label    | `FIRST_LABEL`                               | float                                           |
@@ -26,8 +27,8 @@
 //! consists of its flags alone.
 
 use celeris_model::{
-    DecisionFacts, DecisionId, ItemId, Joined, ModelId, ModelName, ObservationId, Prediction, Record, RecordKind,
-    SelectionFacts, Sequence, Timestamp, UserEpoch, UserId, VersionId,
+    Context, DecisionFacts, DecisionId, ItemId, Joined, ModelId, ModelName, ObservationId, Prediction, Record,
+    RecordKind, SelectionFacts, Sequence, Timestamp, UserEpoch, UserId, VersionId,
 };
 
 use super::envelope::{self, corrupt, unseal};
@@ -48,7 +49,8 @@ impl Flags {
     const FIRST_LABEL: u64 = 1 << 8;
     const TARGETS: u64 = 1 << 9;
     const NO_ITEM: u64 = 1 << 10;
-    const ALL: u64 = (1 << 11) - 1;
+    const CONTEXT: u64 = 1 << 11;
+    const ALL: u64 = (1 << 12) - 1;
 
     const SLOT: u64 = 1;
     const PROPENSITY: u64 = 1 << 1;
@@ -117,7 +119,8 @@ pub(crate) fn encode(record: &Record) -> Vec<u8> {
         | flag(record.decision.is_some(), Flags::DECISION)
         | flag(record.first_label.is_some(), Flags::FIRST_LABEL)
         | flag(!record.targets.is_empty(), Flags::TARGETS)
-        | flag(record.item.is_none(), Flags::NO_ITEM);
+        | flag(record.item.is_none(), Flags::NO_ITEM)
+        | flag(record.context.is_some(), Flags::CONTEXT);
     let mut value = Writer(envelope::begin());
     value.varint(flags);
     value.text(record.user.as_str());
@@ -138,6 +141,9 @@ pub(crate) fn encode(record: &Record) -> Vec<u8> {
     }
     if let Some(decision) = &record.decision {
         encode_decision(&mut value, decision);
+    }
+    if let Some(context) = &record.context {
+        value.bytes(&context.encode());
     }
     if !one {
         value.varint(record.predictions.len() as u64);
@@ -232,6 +238,10 @@ fn decode_body(flags: u64, body: &mut Reader) -> Option<Record> {
             false => None,
         },
         decision: if has(Flags::DECISION) { Some(decode_decision(body)?) } else { None },
+        context: match has(Flags::CONTEXT) {
+            true => Some(Box::new(Context::decode(body.bytes()?)?)),
+            false => None,
+        },
         predictions: match has(Flags::PREDICTIONS) {
             true => decode_predictions(body)?,
             false => vec![decode_prediction(body)?],
@@ -278,7 +288,7 @@ fn decode_prediction(body: &mut Reader) -> Option<Prediction> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
-    use celeris_model::{Partition, StreamName};
+    use celeris_model::{ContextValue, Partition, StreamName};
 
     use super::*;
     use crate::layout::keys;
@@ -299,6 +309,7 @@ mod tests {
             timestamp: Timestamp(1_700_000_000_000),
             observation_id: None,
             decision: None,
+            context: None,
             predictions: vec![Prediction { model: ModelId(7), version: VersionId(2), predicted: 3.25 }],
             first_label: None,
             targets: Vec::new(),
@@ -391,6 +402,16 @@ mod tests {
         }
         for facts in all {
             let record = Record { decision: Some(facts), ..usual() };
+            let (key, value) = stored(&record);
+            assert_eq!(decode(&key, &value).unwrap(), Some(record));
+        }
+    }
+
+    #[test]
+    fn a_context_is_stored_after_the_decision() {
+        let context = Context::new([("device".to_owned(), ContextValue::Text("phone".to_owned()))]).unwrap();
+        for record in [usual(), full()] {
+            let record = Record { context: Some(Box::new(context.clone())), ..record };
             let (key, value) = stored(&record);
             assert_eq!(decode(&key, &value).unwrap(), Some(record));
         }

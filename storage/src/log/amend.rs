@@ -144,6 +144,7 @@ fn erase(
         timestamp: record.timestamp,
         observation_id: None,
         decision: None,
+        context: None,
         predictions: Vec::new(),
         targets,
     };

@@ -178,6 +178,7 @@ mod tests {
             timestamp: Timestamp(0),
             observation_id: None,
             decision: None,
+            context: None,
             predictions: Vec::new(),
             first_label: None,
             targets: Vec::new(),

@@ -36,6 +36,7 @@ fn decision(who: &str, at: i64) -> Decision {
         candidates: RecordedCandidates::Count(3),
         inputs: InputsDigest::default(),
         selection: None,
+        context: None,
     }
 }
 

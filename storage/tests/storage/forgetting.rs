@@ -200,6 +200,7 @@ fn an_erased_users_decisions_go_and_no_others() {
         candidates: RecordedCandidates::Count(1),
         inputs: InputsDigest::default(),
         selection: None,
+        context: None,
     };
     for n in 0..50 {
         for (who, of) in [(SECRETS[0], "films"), (SECRETS[0], "books"), (SECRETS[0], "other"), ("bob", "films")] {

@@ -64,6 +64,7 @@ fn decision(id: &str) -> Decision {
         candidates: RecordedCandidates::Full(vec![item("m1"), item("m2")]),
         inputs: InputsDigest::default(),
         selection: None,
+        context: None,
     }
 }
 

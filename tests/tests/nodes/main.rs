@@ -9,6 +9,7 @@ mod cluster_lines;
 mod cluster_routing;
 mod cold_items;
 mod connections;
+mod context;
 mod decisions;
 mod drift;
 mod empty_lists;

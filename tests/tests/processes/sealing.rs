@@ -52,6 +52,7 @@ fn logged_rows(films: &ModelClient) -> SealedRows {
                 label: event["label"].as_f64().unwrap() as f32,
                 first_label: None,
                 observation_id: id.to_owned(),
+                context: None,
                 predictions: vec![(1, 1, event["predicted"].as_f64().unwrap() as f32)],
             };
             rows.insert((partition.parse().unwrap(), sequence.parse().unwrap()), row);

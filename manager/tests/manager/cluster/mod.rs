@@ -521,6 +521,7 @@ async fn the_owner_of_a_user_gives_default_rewards_whether_it_leads_or_not() {
         min_epoch: None,
         segment: None,
         selection: None,
+        context: None,
     };
     owner.predictor.topk(&request).await.unwrap();
     let stream = "films".parse().unwrap();

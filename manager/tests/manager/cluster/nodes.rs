@@ -324,6 +324,7 @@ impl Node {
             observation_id: None,
             feedback: None,
             decision: None,
+            context: None,
         };
         self.predictor.ingest().observe(&name(model), observation).await.unwrap()
     }

@@ -51,6 +51,7 @@ pub fn observation(user: &UserId, epoch: u64) -> Record {
         timestamp: Timestamp(1_700_000_000_000 + i64::try_from(epoch).unwrap()),
         observation_id: None,
         decision: None,
+        context: None,
         predictions: vec![Prediction { model: model("films"), version: VersionId(1), predicted: 3.5 }],
         first_label: None,
         targets: Vec::new(),
@@ -186,6 +187,7 @@ pub fn amendment(kind: RecordKind, user: &UserId, epoch: u64, target: Option<Seq
     Record {
         kind,
         item: None,
+        context: None,
         predictions: Vec::new(),
         targets: target.into_iter().collect(),
         ..observation(user, epoch)

@@ -1,4 +1,4 @@
-//! A request's user under a model.
+//! The user that a request is about.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::{UserEntry, UserKey};
 use crate::models::ServedModel;
 use crate::version::ServingVersion;
 
-/// A request's user under a model: everything needed to compute a score.
-pub(crate) struct RequestContext {
+/// The user that a request is about, under a model: everything needed to compute a score.
+pub(crate) struct Subject {
     pub(crate) model: Arc<ServedModel>,
     pub(crate) version: Arc<ServingVersion>,
     pub(crate) entry: Arc<UserEntry>,
