@@ -530,6 +530,40 @@ mod tests {
         assert_eq!(copy.log().watermark(&films()), watermark);
     }
 
+    #[tokio::test]
+    async fn a_copy_in_which_a_reading_finds_damage_accepts_no_more_writes() {
+        let mut cluster = Cluster::new(1);
+        let mut rng = ChaCha8Rng::seed_from_u64(12);
+        for _ in 0..200 {
+            let user = user(rng.random_range(0..12));
+            step(&cluster.nodes[0], &mut rng, &user).await;
+        }
+        cluster.nodes.clear();
+        let dir = cluster.dirs[0].path();
+        let files = fs::read_dir(dir.join("db")).unwrap().map(|entry| entry.unwrap().path());
+        let mut found = 0;
+        for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "sst")) {
+            let whole = fs::read(&file).unwrap();
+            let mut damaged = whole.clone();
+            damaged[40] ^= 1;
+            fs::write(&file, &damaged).unwrap();
+            // The start finds what it reads.
+            if let Ok(storage) = Storage::open_replica(dir, &StorageOptions::default(), &identity()) {
+                let all = || KeyRange::from(Vec::new());
+                let read = |column: &Column| {
+                    storage.database().scan(*column, all(), Access::Sweep, |_, _| Ok(ControlFlow::Continue(())))
+                };
+                if Column::MAIN.iter().any(|column| read(column).is_err()) {
+                    found += 1;
+                    assert!(matches!(storage.replica().unwrap().sync(), Err(StorageError::Poisoned { .. })));
+                    assert!(matches!(storage.health(), Err(StorageError::Poisoned { .. })));
+                }
+            }
+            fs::write(&file, &whole).unwrap();
+        }
+        assert!(found > 0, "each start has found the damage");
+    }
+
     #[test]
     fn many_items_are_several_commits_and_one_change_too_large_is_none() {
         let cluster = Cluster::new(2);
