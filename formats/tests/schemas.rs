@@ -62,6 +62,7 @@ fn decisions_have_the_columns_that_queries_use() {
         "pool: Boolean",
         "selection_arm: Utf8?",
         "selection_propensity: Float32?",
+        "context: Utf8?",
         "candidates: Int32",
     ];
     assert_eq!(columns[..flat.len()], flat);
