@@ -79,8 +79,8 @@ fn an_owner_is_cut_off_from_the_servers(run: &mut Run) {
     cut_node(run, owner, &both_ways(&to(owner, &servers)));
 }
 
-/// It is alive for the others, since heartbeats pass through the servers: nobody takes over, and its users are
-/// served by itself only.
+/// The heartbeats of the owner still reach the other nodes through the NATS servers, so no node takes its shards over,
+/// and only requests sent to the owner itself are answered.
 fn an_owner_is_cut_off_from_the_other_nodes(run: &mut Run) {
     let owner = run.any_owner();
     let (nodes, _) = hosts(run);
