@@ -7,6 +7,7 @@ use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::ModelError;
+use crate::wire::{Reader, Writer};
 
 /// Maximum number of fields.
 pub const FIELDS_MAX: usize = 32;
@@ -44,6 +45,49 @@ impl ContextValue {
             Self::Texts(texts) => texts.iter().map(|text| text.len() + 1).sum(),
         }
     }
+
+    /// Appends its kind and its value.
+    fn encode(&self, bytes: &mut Writer) {
+        match self {
+            Self::Boolean(truth) => bytes.0.push(if *truth { kind::TRUE } else { kind::FALSE }),
+            Self::Number(number) => match integer(*number) {
+                Some(integer) => {
+                    bytes.0.push(kind::INTEGER);
+                    bytes.signed(integer);
+                }
+                None => {
+                    bytes.0.push(kind::NUMBER);
+                    bytes.double(*number);
+                }
+            },
+            Self::Text(text) => {
+                bytes.0.push(kind::TEXT);
+                bytes.text(text);
+            }
+            Self::Texts(texts) => {
+                bytes.0.push(kind::TEXTS);
+                bytes.varint(texts.len() as u64);
+                texts.iter().for_each(|text| bytes.text(text));
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader) -> Option<Self> {
+        let (kind, rest) = bytes.0.split_first()?;
+        bytes.0 = rest;
+        Some(match *kind {
+            kind::FALSE => Self::Boolean(false),
+            kind::TRUE => Self::Boolean(true),
+            kind::INTEGER => Self::Number(bytes.signed()? as f64),
+            kind::NUMBER => Self::Number(bytes.double()?),
+            kind::TEXT => Self::Text(bytes.text()?.to_owned()),
+            kind::TEXTS => {
+                let count = bytes.varint()?;
+                Self::Texts((0..count).map(|_| bytes.text().map(str::to_owned)).collect::<Option<_>>()?)
+            }
+            _ => return None,
+        })
+    }
 }
 
 impl Context {
@@ -51,31 +95,33 @@ impl Context {
     /// [`ModelError::Context`] beyond the limits, or for a number that is not finite.
     pub fn new(fields: impl IntoIterator<Item = (String, ContextValue)>) -> Result<Self, ModelError> {
         let mut context = Self::default();
-        let mut bytes = 0;
-        for (name, value) in fields {
-            let refused = |problem: &str| ModelError::Context { problem: format!("{name}: {problem}") };
-            if name.is_empty() || name.len() > NAME_BYTES_MAX {
-                return Err(refused(&format!("names of fields have 1 to {NAME_BYTES_MAX} bytes, got {}", name.len())));
-            }
-            let value = match value {
-                ContextValue::Number(number) if number.is_finite() && number.abs() <= NUMBER_ABS_MAX => {
-                    // Equal values have equal bytes.
-                    ContextValue::Number(if number == 0.0 { 0.0 } else { number })
-                }
-                ContextValue::Number(_) => return Err(refused("numbers are from -1e30 to 1e30")),
-                value => value,
-            };
-            bytes += name.len() + value.bytes();
-            if bytes > BYTES_MAX {
-                let problem = format!("names and values take more than {BYTES_MAX} bytes");
-                return Err(ModelError::Context { problem });
-            }
-            context.0.insert(name, value);
-            if context.0.len() > FIELDS_MAX {
-                return Err(ModelError::Context { problem: format!("there are more than {FIELDS_MAX} fields") });
-            }
-        }
+        fields.into_iter().try_for_each(|(name, value)| context.insert(name, value))?;
         Ok(context)
+    }
+
+    /// Adds a field, or replaces the one of this name.
+    fn insert(&mut self, name: String, value: ContextValue) -> Result<(), ModelError> {
+        let refused = |problem: String| Err(ModelError::Context { problem });
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            let length = name.len();
+            return refused(format!("{name}: names of fields have 1 to {NAME_BYTES_MAX} bytes, got {length}"));
+        }
+        let value = match value {
+            ContextValue::Number(number) if !number.is_finite() || number.abs() > NUMBER_ABS_MAX => {
+                return refused(format!("{name}: numbers are from -1e30 to 1e30"));
+            }
+            // Equal values have equal bytes.
+            ContextValue::Number(0.0) => ContextValue::Number(0.0),
+            value => value,
+        };
+        self.0.insert(name, value);
+        if self.0.len() > FIELDS_MAX {
+            return refused(format!("there are more than {FIELDS_MAX} fields"));
+        }
+        if self.fields().map(|(name, value)| name.len() + value.bytes()).sum::<usize>() > BYTES_MAX {
+            return refused(format!("names and values take more than {BYTES_MAX} bytes"));
+        }
+        Ok(())
     }
 
     #[must_use]
@@ -101,70 +147,28 @@ impl Context {
         self.0.iter().map(|(name, value)| OVERHEAD + name.len() + 2 * value.bytes().max(5)).sum()
     }
 
-    /// The form in which logs and decisions store it. Equal contexts have equal bytes. Each field is the length of its
-    /// name, its name, its kind and its value; lengths, counts and integers are varints, seven bits per byte, the least
-    /// significant first.
+    /// The form in which logs and decisions store it: name and value of each field, in the encodings of [`crate::wire`].
+    /// Equal contexts have equal bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.encoded_bytes_max());
+        let mut bytes = Writer(Vec::with_capacity(self.encoded_bytes_max()));
         for (name, value) in &self.0 {
-            put_text(&mut bytes, name);
-            match value {
-                ContextValue::Boolean(truth) => bytes.push(if *truth { kind::TRUE } else { kind::FALSE }),
-                ContextValue::Number(number) => match integer(*number) {
-                    Some(integer) => {
-                        bytes.push(kind::INTEGER);
-                        put_varint(&mut bytes, ((integer << 1) ^ (integer >> 63)).cast_unsigned());
-                    }
-                    None => {
-                        bytes.push(kind::NUMBER);
-                        bytes.extend_from_slice(&number.to_le_bytes());
-                    }
-                },
-                ContextValue::Text(text) => {
-                    bytes.push(kind::TEXT);
-                    put_text(&mut bytes, text);
-                }
-                ContextValue::Texts(texts) => {
-                    bytes.push(kind::TEXTS);
-                    put_varint(&mut bytes, texts.len() as u64);
-                    texts.iter().for_each(|text| put_text(&mut bytes, text));
-                }
-            }
+            bytes.text(name);
+            value.encode(&mut bytes);
         }
-        bytes
+        bytes.0
     }
 
     /// Reads the output of [`Context::encode`]; `None` if it is not such.
     #[must_use]
-    pub fn decode(mut bytes: &[u8]) -> Option<Self> {
-        let mut fields = Vec::new();
-        while !bytes.is_empty() {
-            let name = text(&mut bytes)?;
-            let (kind, rest) = bytes.split_first()?;
-            bytes = rest;
-            let value = match *kind {
-                kind::FALSE => ContextValue::Boolean(false),
-                kind::TRUE => ContextValue::Boolean(true),
-                kind::INTEGER => {
-                    let number = varint(&mut bytes)?;
-                    ContextValue::Number(((number >> 1).cast_signed() ^ -(number & 1).cast_signed()) as f64)
-                }
-                kind::NUMBER => {
-                    let (number, rest) = bytes.split_first_chunk()?;
-                    bytes = rest;
-                    ContextValue::Number(f64::from_le_bytes(*number))
-                }
-                kind::TEXT => ContextValue::Text(text(&mut bytes)?),
-                kind::TEXTS => {
-                    let count = varint(&mut bytes)?;
-                    ContextValue::Texts((0..count).map(|_| text(&mut bytes)).collect::<Option<_>>()?)
-                }
-                _ => return None,
-            };
-            fields.push((name, value));
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut bytes = Reader(bytes);
+        let mut context = Self::default();
+        while !bytes.0.is_empty() {
+            let name = bytes.text()?.to_owned();
+            context.insert(name, ContextValue::decode(&mut bytes)?).ok()?;
         }
-        Self::new(fields).ok()
+        Some(context)
     }
 }
 
@@ -181,39 +185,6 @@ mod kind {
 fn integer(number: f64) -> Option<i64> {
     let integer = number as i32;
     (f64::from(integer) == number).then_some(integer.into())
-}
-
-fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    put_varint(bytes, text.len() as u64);
-    bytes.extend_from_slice(text.as_bytes());
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..u64::BITS).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
-}
-
-fn text(bytes: &mut &[u8]) -> Option<String> {
-    let length = usize::try_from(varint(bytes)?).ok()?;
-    let (text, rest) = bytes.split_at_checked(length)?;
-    *bytes = rest;
-    String::from_utf8(text.to_owned()).ok()
 }
 
 impl Serialize for ContextValue {
@@ -312,16 +283,13 @@ impl<'de> Visitor<'de> for ContextVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Context, A::Error> {
-        let mut fields = BTreeMap::new();
+        let mut context = Context::default();
         while let Some((name, value)) = object.next_entry::<String, Option<ContextValue>>()? {
-            if fields.len() == FIELDS_MAX && !fields.contains_key(&name) {
-                return Err(A::Error::custom(format!("there are more than {FIELDS_MAX} fields")));
-            }
             if let Some(value) = value {
-                fields.insert(name, value);
+                context.insert(name, value).map_err(A::Error::custom)?;
             }
         }
-        Context::new(fields).map_err(A::Error::custom)
+        Ok(context)
     }
 }
 

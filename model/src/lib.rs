@@ -10,7 +10,7 @@
 //! [`posterior`] the regression:
 //! the prior of a new user, losses and half-lives, implicit feedback, the online regression, and
 //! the rule that makes its bits reproducible; [`influence`] the contributions of observations to a
-//! score. The inner loops are in `celeris-kernel`.
+//! score; [`wire`] the encodings that stored values are composed of. The inner loops are in `celeris-kernel`.
 
 pub mod context;
 pub mod decision;
@@ -26,6 +26,7 @@ pub mod posterior;
 mod sampler;
 mod shards;
 mod time;
+pub mod wire;
 
 pub use context::{Context, ContextValue};
 pub use decision::{

@@ -15,8 +15,8 @@ use crate::error::StorageError;
 use crate::health::Health;
 use crate::layout::envelope::{corrupt, sealed, unseal};
 use crate::layout::keys;
-use crate::layout::wire::{Reader, Writer};
 use crate::log::{Journal, JournalError};
+use celeris_model::wire::{Reader, Writer};
 
 /// The changes of one commit, in order.
 pub(crate) type Changes = Vec<Change>;

@@ -50,7 +50,7 @@
 //! # The layout on disk
 //!
 //! `layout/` has the stored forms that several components share: `keys.rs` the table of column
-//! families and keys, `record.rs` the form of a record, composed of the parts in `wire.rs`,
+//! families and keys, `record.rs` the form of a record, composed of the parts in `celeris_model::wire`,
 //! `envelope.rs` the format byte and checksum around every value; each has a test that fixes its
 //! bytes. A form that one component alone uses is in that component. Rationale of the log:
 //! `docs/rfcs/002-observation-log.md`.

@@ -14,8 +14,8 @@ use crate::database::{Access, Column, KeyRange};
 use crate::error::StorageError;
 use crate::layout::envelope::{begin, corrupt, seal, unseal};
 use crate::layout::keys;
-use crate::layout::wire::{Reader, Writer};
 use crate::log::SNAPSHOT_EPOCH_MIN;
+use celeris_model::wire::{Reader, Writer};
 
 /// The sums over the first observations of a user, [`celeris_model::canonical::CHECKPOINT_EVERY`]
 /// or more, under one version of a model.

@@ -9,9 +9,9 @@ use celeris_model::{ItemId, Record, RecordKind, Sequence, Timestamp, UserEpoch};
 
 use super::envelope::corrupt;
 use super::keys::KeyReader;
-use super::wire::{Reader, Writer};
 use crate::database::Column;
 use crate::error::StorageError;
+use celeris_model::wire::{Reader, Writer};
 
 /// The fields of one observation from which a user's state learns; independent of models and
 /// versions.

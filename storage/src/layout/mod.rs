@@ -6,4 +6,3 @@ pub(crate) mod features;
 pub(crate) mod hashing;
 pub(crate) mod keys;
 pub(crate) mod record;
-pub(crate) mod wire;

@@ -23,7 +23,7 @@
 //!
 //! The flags of a decision hold the outcome of the attribution in three bits, and which of its
 //! parts are present; a selection is its name, its id, flags, the arm and the segment if present,
-//! and a float. [`super::wire`] has the encodings. A *blank*, which replaces a removed record,
+//! and a float. [`celeris_model::wire`] has the encodings. A *blank*, which replaces a removed record,
 //! consists of its flags alone.
 
 use celeris_model::{
@@ -32,9 +32,9 @@ use celeris_model::{
 };
 
 use super::envelope::{self, corrupt, unseal};
-use super::wire::{Reader, Writer};
 use crate::database::Column;
 use crate::error::StorageError;
+use celeris_model::wire::{Reader, Writer};
 
 /// Bits for the parts that are present.
 struct Flags;

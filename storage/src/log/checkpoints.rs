@@ -19,7 +19,7 @@ use crate::database::{Access, Batch, Column, Database, Durability, KeyRange, aft
 use crate::error::StorageError;
 use crate::layout::envelope::{begin, corrupt, seal, unseal};
 use crate::layout::keys::{self, KeyReader};
-use crate::layout::wire::{Reader, Writer};
+use celeris_model::wire::{Reader, Writer};
 
 /// Bytes of the log, including indexes, between two checkpoints: the amount that opening checks
 /// after a crash.

@@ -10,13 +10,13 @@
 //! |        | values of features to freeze                                                          |
 //! | freeze | 2; key and value of features to freeze                                                |
 //!
-//! Texts, numbers and bytes are encoded as in [`crate::layout::wire`].
+//! Texts, numbers and bytes are encoded as in [`celeris_model::wire`].
 
 use celeris_model::{Record, Sequence, StreamName};
 
 use super::queue::{Group, Work};
 use crate::layout::record;
-use crate::layout::wire::{Reader, Writer};
+use celeris_model::wire::{Reader, Writer};
 
 const RECORD: u64 = 0;
 const RECORD_AND_ITEM: u64 = 1;

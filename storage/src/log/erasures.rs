@@ -10,7 +10,7 @@ use crate::error::StorageError;
 use crate::layout::envelope::{begin, corrupt, seal, unseal};
 use crate::layout::hashing::UserHash;
 use crate::layout::keys::{self, KeyReader};
-use crate::layout::wire::{Reader, Writer};
+use celeris_model::wire::{Reader, Writer};
 
 /// One erasure, without the user's identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use crate::error::StorageError;
 use crate::health::Health;
 use crate::layout::envelope::{begin, corrupt, seal, unseal};
 use crate::layout::keys::{self, KeyReader};
-use crate::layout::wire::{Reader, Writer};
+use celeris_model::wire::{Reader, Writer};
 
 /// A range of one partition's log in which records were blanked and history entries removed.
 #[derive(Debug, Clone, PartialEq, Eq)]

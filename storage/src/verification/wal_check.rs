@@ -286,7 +286,7 @@ fn fits_another_length(data: &[u8], at: usize) -> bool {
 mod tests {
     use super::*;
     use crate::database::{self, Column, Database, Durability, Recovery, Tuning};
-    use crate::layout::wire::Writer;
+    use celeris_model::wire::Writer;
 
     const FULL: u8 = 1;
     const FIRST: u8 = 2;

@@ -1,13 +1,13 @@
-//! Encodings of the parts of stored records.
+//! Encodings of the parts of stored values.
 //!
 //! Numbers are varints, seven bits per byte, least significant first; signed ones are
 //! zigzag-encoded; texts and bytes are length-prefixed; floats are little-endian.
 
 /// Appends parts.
-pub(crate) struct Writer(pub(crate) Vec<u8>);
+pub struct Writer(pub Vec<u8>);
 
 impl Writer {
-    pub(crate) fn varint(&mut self, mut number: u64) {
+    pub fn varint(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number as u8 | 0x80);
             number >>= 7;
@@ -15,25 +15,29 @@ impl Writer {
         self.0.push(number as u8);
     }
 
-    pub(crate) fn signed(&mut self, number: i64) {
+    pub fn signed(&mut self, number: i64) {
         self.varint(((number << 1) ^ (number >> 63)).cast_unsigned());
     }
 
-    pub(crate) fn text(&mut self, text: &str) {
+    pub fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
     }
 
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
-    pub(crate) fn float(&mut self, number: f32) {
+    pub fn float(&mut self, number: f32) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub fn double(&mut self, number: f64) {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
 
     /// Ascending numbers, encoded as differences.
-    pub(crate) fn ascending(&mut self, numbers: impl ExactSizeIterator<Item = u64>) {
+    pub fn ascending(&mut self, numbers: impl ExactSizeIterator<Item = u64>) {
         self.varint(numbers.len() as u64);
         let mut last = 0;
         for number in numbers {
@@ -44,10 +48,10 @@ impl Writer {
 }
 
 /// Reads parts; every method returns `None` if the bytes do not contain that part.
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn varint(&mut self) -> Option<u64> {
+    pub fn varint(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {
             let (byte, rest) = self.0.split_first()?;
@@ -60,29 +64,35 @@ impl<'a> Reader<'a> {
         None
     }
 
-    pub(crate) fn signed(&mut self) -> Option<i64> {
+    pub fn signed(&mut self) -> Option<i64> {
         let number = self.varint()?;
         Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
     }
 
-    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = usize::try_from(self.varint()?).ok()?;
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(bytes)
     }
 
-    pub(crate) fn text(&mut self) -> Option<&'a str> {
+    pub fn text(&mut self) -> Option<&'a str> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
-    pub(crate) fn float(&mut self) -> Option<f32> {
+    pub fn float(&mut self) -> Option<f32> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(f32::from_le_bytes(*bytes))
     }
 
-    pub(crate) fn ascending(&mut self) -> Option<Vec<u64>> {
+    pub fn double(&mut self) -> Option<f64> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(f64::from_le_bytes(*bytes))
+    }
+
+    pub fn ascending(&mut self) -> Option<Vec<u64>> {
         let length = usize::try_from(self.varint()?).ok()?;
         // Each number takes at least one byte: a damaged length must not allocate more than the
         // input could hold.
