@@ -296,6 +296,7 @@ impl From<ModelError> for ApiError {
                 Self::invalid(error).at(what)
             }
             ModelError::LabelRange { .. } => Self::invalid(error).at("label_range"),
+            ModelError::Context { .. } => Self::invalid(error).at("context"),
             other => Self::invalid(other),
         }
     }
@@ -321,6 +322,7 @@ impl From<PredictorError> for ApiError {
             | PredictorError::Features { .. }
             | PredictorError::Attributes(_)
             | PredictorError::Bandit(_) => Self::invalid(error),
+            PredictorError::UndefinedFields { .. } => Self::unavailable(error),
             PredictorError::OutOfService { .. } => Self::out_of_service(error),
             PredictorError::Model(error) => error.into(),
             PredictorError::Storage(error) => error.into(),

@@ -146,6 +146,9 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
     };
     let (predictor, losses) = Predictor::new(storage.clone(), &predictor_options);
     let predictor = Arc::new(predictor);
+    if let Some(member) = &member {
+        predictor.catalog().define_elsewhere_by(member.define_fields());
+    }
     let manager_options = ManagerOptions {
         models_max: config.limits.models,
         trainer: binary,

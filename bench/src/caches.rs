@@ -248,6 +248,7 @@ fn hit_ratio(settings: &Settings, runtime: &Runtime, warm: &Warm, popular: Popul
 
 async fn predict(warm: &Warm, user: usize, items: Vec<ItemId>) -> Result<(), Failure> {
     let user = scene::user(user).map_err(Failure::other)?;
-    let request = PredictRequest { model: warm.model.clone(), user, items, min_epoch: None, segment: None };
+    let request =
+        PredictRequest { model: warm.model.clone(), user, items, min_epoch: None, segment: None, context: None };
     warm.predictor.predict(&request).await.map(drop).map_err(Failure::other)
 }

@@ -47,7 +47,8 @@ fn first_touch(runtime: &Runtime, warm: &Warm, version: VersionId) -> Result<f64
     for number in 0..USERS {
         let user = scene::user(number).map_err(Failure::other)?;
         let items = warm.items[..1].to_vec();
-        let request = PredictRequest { model: warm.model.clone(), user, items, min_epoch: None, segment: None };
+        let request =
+            PredictRequest { model: warm.model.clone(), user, items, min_epoch: None, segment: None, context: None };
         let answer = durations.time(|| runtime.block_on(predictor.predict(&request)));
         std::hint::black_box(answer.map_err(Failure::other)?);
     }

@@ -28,7 +28,9 @@ mod shards;
 mod time;
 pub mod wire;
 
-pub use context::{Context, ContextValue};
+pub use context::{
+    Context, ContextType, ContextValue, FieldNumber, NumberedContext, RecordedContext, StreamField, StreamFields,
+};
 pub use decision::{
     CandidateDigest, Decision, DecisionFacts, InputsDigest, Joined, RecordedCandidates, SelectionFacts, ShownSlot,
 };

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::context::Context;
+use crate::context::{Context, RecordedContext};
 use crate::decision::DecisionFacts;
 use crate::error::ModelError;
 use crate::ids::{DecisionId, ItemId, ModelId, ObservationId, Sequence, UserEpoch, UserId, VersionId};
@@ -106,7 +106,7 @@ pub struct Prediction {
 }
 
 /// One event of one user in a stream's log. Stream, partition and sequence are its key.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     pub kind: RecordKind,
     pub user: UserId,
@@ -130,8 +130,7 @@ pub struct Record {
     /// The decision to which it is attributed.
     pub decision: Option<DecisionFacts>,
     /// The circumstances, as the client or the decision has described them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context: Option<Box<Context>>,
+    pub context: Option<Box<RecordedContext>>,
     /// The prediction of each model of the stream.
     pub predictions: Vec<Prediction>,
     /// The earlier records of the same partition to which a correction, retraction or erasure

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use celeris_model::{
     Context, Decision, DecisionFacts, DecisionId, Joined, ModelId, Observation, ObservationId, Record, RecordKind,
-    Sequence, StreamName, UserEpoch,
+    Sequence, StreamName, UserEpoch, UserId,
 };
 use celeris_storage::{HistorySpan, Storage};
 use hashlink::LruCache;
@@ -39,10 +39,10 @@ pub(crate) enum Target {
 
 impl Target {
     /// The context of the decision, which an observation of its user inherits.
-    pub(crate) fn context(&self, joined: Joined) -> Option<Box<Context>> {
-        match (self, joined) {
-            (Self::Absent(..), _) | (_, Joined::OtherUser | Joined::Unknown) => None,
-            (Self::Found(decision), _) => decision.context.clone(),
+    pub(crate) fn context(&self, user: &UserId) -> Option<&Context> {
+        match self {
+            Self::Found(decision) if decision.user == *user => decision.context.as_deref(),
+            Self::Found(_) | Self::Absent(..) => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use celeris_bandits::BanditError;
-use celeris_model::{ItemId, ModelError, ModelName, ObservationId, UserEpoch};
+use celeris_model::{ItemId, ModelError, ModelName, ObservationId, StreamName, UserEpoch};
 use celeris_retrieval::catalog::AttributeError;
 use celeris_storage::StorageError;
 use thiserror::Error;
@@ -75,6 +75,12 @@ pub enum PredictorError {
     /// A catalog cannot store these item attributes.
     #[error(transparent)]
     Attributes(#[from] AttributeError),
+    /// The context has fields that the stream does not have yet, and the node that could define them has not done so.
+    #[error(
+        "the context has fields that are new to stream {stream}, and the node that owns the catalog has not answered; \
+         try again"
+    )]
+    UndefinedFields { stream: StreamName },
     /// The item has no description, and no serving version was trained on it.
     #[error("model {model} knows no item {item}")]
     UnknownItem { model: ModelName, item: ItemId },

@@ -40,7 +40,8 @@ mod version;
 pub use activation::{Activation, Hot, Prepared, Share, Warmed};
 pub use attribution::Attribution;
 pub use catalog::{
-    Edited, FoundItems, ItemCatalog, ItemChange, ItemEdit, ItemSearch, ItemView, ListedItem, SearchView,
+    DefineElsewhere, Edited, FoundItems, ItemCatalog, ItemChange, ItemEdit, ItemSearch, ItemView, ListedItem,
+    SearchView,
 };
 pub use error::PredictorError;
 pub use explain::{

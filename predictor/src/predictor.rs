@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use celeris_model::observation::EARLIEST;
-use celeris_model::{ModelName, RecordKind, Shard, Timestamp, UserId};
+use celeris_model::{Context, ModelName, RecordKind, Shard, Timestamp, UserId};
 use celeris_storage::{AppliedGroup, AppliedRecord, Storage, StorageError};
 use tokio::sync::mpsc;
 
@@ -181,11 +181,13 @@ impl Predictor {
     /// average item.
     ///
     /// # Errors
-    /// `UnknownModel`, `NoItems`, `Segment`, `EpochNotReached` or `Storage`.
+    /// `UnknownModel`, `NoItems`, `Model` for a context that does not fit the stream, `Segment`, `EpochNotReached` or
+    /// `Storage`.
     pub async fn predict(&self, request: &PredictRequest) -> Result<Predictions, PredictorError> {
         if request.items.is_empty() {
             return Err(PredictorError::NoItems);
         }
+        self.check_context(&request.model, request.context.as_deref())?;
         match self.models.selection(&request.model) {
             Some(selection) => self.ranker.predict_by_selection(&selection, request).await,
             None => {
@@ -198,11 +200,13 @@ impl Predictor {
     /// Ranks items for a user and records the decision.
     ///
     /// # Errors
-    /// `UnknownModel`, `NoItems`, `Segment`, `EpochNotReached`, `Bandit` or `Storage`.
+    /// `UnknownModel`, `NoItems`, `Model` for a context that does not fit the stream, `Segment`, `EpochNotReached`,
+    /// `Bandit` or `Storage`.
     pub async fn topk(&self, request: &TopkRequest) -> Result<Ranking, PredictorError> {
         if request.items.is_empty() {
             return Err(PredictorError::NoItems);
         }
+        self.check_context(&request.model, request.context.as_deref())?;
         let seed = Seed::of(request.seed);
         match self.models.selection(&request.model) {
             Some(selection) => self.ranker.topk_by_selection(&selection, request, seed).await,
@@ -216,9 +220,11 @@ impl Predictor {
     /// Recommends from the whole catalog, and records the decision.
     ///
     /// # Errors
-    /// `UnknownModel`, `Field`, `Segment`, `EpochNotReached`, `Bandit` or `Storage`.
+    /// `UnknownModel`, `Field`, `Model` for a context that does not fit the stream, `Segment`, `EpochNotReached`,
+    /// `Bandit` or `Storage`.
     pub async fn recommend(&self, request: &RecommendRequest) -> Result<Recommendation, PredictorError> {
         request.check()?;
+        self.check_context(&request.model, request.context.as_deref())?;
         let (seed, now) = (Seed::of(request.seed), SystemTime::now().into());
         let recommending = Recommending { request, model: &request.model, selection: None, seed, now };
         match self.models.selection(&request.model) {
@@ -228,6 +234,12 @@ impl Predictor {
                 self.recommender.recommend_by_model(recommending).await
             }
         }
+    }
+
+    /// Checks the fields of a context against those of the model's stream.
+    fn check_context(&self, model: &ModelName, context: Option<&Context>) -> Result<(), PredictorError> {
+        let Some(context) = context else { return Ok(()) };
+        Ok(self.models.on_stream_of(model)?.catalog.fields().check(context)?)
     }
 
     /// Erases a user of the model's stream: history, states, cached predictions and decisions, for

@@ -1,4 +1,4 @@
-//! Files of other nodes: read by threads that may block.
+//! Requests to other nodes, by threads that may block.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -19,6 +20,9 @@ use super::forward::url_at;
 /// copy of its store first.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 
+/// How long another node may take to carry out what it is asked for.
+const POST_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How long a connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -28,7 +32,7 @@ const PARTS_MAX: usize = 16;
 /// Maximum bytes of the text of an error that is quoted.
 const ERROR_BYTES_MAX: usize = 500;
 
-/// Reads files of other nodes.
+/// Reads files of other nodes, and sends them documents.
 #[derive(Clone)]
 pub struct Downloader {
     client: Client<HttpConnector, Body>,
@@ -48,6 +52,24 @@ impl Downloader {
     /// the thread.
     pub fn wait<T: Default>(&self, limit: Duration, awaited: impl Future<Output = T>) -> T {
         self.runtime.block_on(async { timeout(limit, awaited).await.unwrap_or_default() })
+    }
+
+    /// Posts a JSON document to the node at `url`. Blocks the thread, also one that the runtime has entered.
+    ///
+    /// # Errors
+    /// If the node does not answer in time, or not with success.
+    pub fn post(&self, url: &str, path: &str, document: &impl Serialize) -> io::Result<()> {
+        let body = serde_json::to_vec(document).map_err(io::Error::other)?;
+        let request = Request::post(url_at(url, path)).header(header::CONTENT_TYPE, "application/json");
+        let request = request.body(Body::from(body)).map_err(io::Error::other)?;
+        let (answered, answer) = std::sync::mpsc::sync_channel(1);
+        let client = self.client.clone();
+        self.runtime.spawn(async move {
+            // A thread that waits no longer has dropped the receiver.
+            let _ = answered.send(client.request(request).await.map(|response| response.status()));
+        });
+        let status = answer.recv_timeout(POST_TIMEOUT).map_err(|_| late())?.map_err(io::Error::other)?;
+        if status.is_success() { Ok(()) } else { Err(io::Error::other(format!("{url}{path} answered {status}"))) }
     }
 
     /// The reply of the node at `url` to a GET of `path`, as it arrives. Blocks the thread, as the reader does.

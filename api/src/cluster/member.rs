@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use celeris_cluster::{Cluster as Replication, ClusterError, ClusterOptions, Hooks, Joined, Origin, StreamOptions};
 use celeris_manager::{Manager, Peers, Readiness};
 use celeris_model::{LogId, NodeName, Shard, Shards};
-use celeris_predictor::Predictor;
+use celeris_predictor::{DefineElsewhere, Predictor};
 use celeris_storage::{
     Applied, AppliedGroup, ClusterIdentity, DirectoryContents, DirectoryLock, Storage, StorageError, StorageOptions,
 };
 use tokio::runtime::Handle;
 
+use super::context_fields::define_at_coordinator;
 use super::freshness::{Confirming, Freshness, Settling};
 use super::versions::PeerVersions;
 use super::{Downloader, Membership, erase_left_decisions, finish_replacing, receive, remove_outgoing, set_aside};
@@ -224,6 +225,12 @@ impl Member {
         }
     }
 
+    /// How this node has fields of contexts defined, for the predictor.
+    #[must_use]
+    pub fn define_fields(&self) -> DefineElsewhere {
+        define_at_coordinator(self.joined.view(), self.downloader.clone())
+    }
+
     /// Takes part in the cluster with these components from now on.
     ///
     /// # Errors
@@ -282,7 +289,12 @@ impl Hooks for Parts {
                 }
                 self.manager.observed(&group.records);
             }
-            Applied::Catalog { documents, items } => self.manager.applied(&documents, &items),
+            Applied::Catalog { documents, items } => {
+                if let Err(error) = self.predictor.catalog().take_in_fields(&documents) {
+                    tracing::warn!(%error, "fields of contexts that were defined cannot be read");
+                }
+                self.manager.applied(&documents, &items);
+            }
         }
     }
 

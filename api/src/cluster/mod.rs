@@ -3,6 +3,7 @@
 //!
 //! What the operations of the API make of it is in `routing`. A node on its own has none of this.
 
+pub mod context_fields;
 mod download;
 mod forward;
 mod freshness;

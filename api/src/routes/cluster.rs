@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use celeris_cluster::{Cluster as Replication, ClusterStatus, LogStatus, Phase};
 use celeris_model::{DecisionId, LogId, ModelId, VersionId};
@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::cluster::context_fields::{self, Definition};
 use crate::cluster::{PACE, StoreCopy, written_body};
 use crate::description::NotFound;
 use crate::error::ApiError;
@@ -32,9 +33,10 @@ pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(get_cluster)).routes(routes!(drain))
 }
 
-/// What the other nodes of the cluster ask: files, which may be large, and decisions.
+/// What the other nodes of the cluster ask: files, which may be large, decisions, and fields of contexts.
 pub fn for_nodes() -> axum::Router<Node> {
     axum::Router::new()
+        .route(context_fields::PATH, axum::routing::post(define_context_fields))
         .route("/v1/cluster/copy", axum::routing::get(get_copy))
         .route("/v1/cluster/decisions/{model}/{decision}", axum::routing::get(get_decision))
         .route("/v1/cluster/versions/{model}/{version}/{file}", axum::routing::get(get_version_file))
@@ -65,7 +67,7 @@ async fn drain(State(node): State<Node>) -> Result<impl IntoResponse, ApiError> 
     }
     replication.drain();
     let owned = replication.view().borrow().owned.len();
-    Ok((axum::http::StatusCode::ACCEPTED, Json(DrainReply { draining: true, owned })))
+    Ok((StatusCode::ACCEPTED, Json(DrainReply { draining: true, owned })))
 }
 
 /// Fails if the store of this node lacks what others have for good.
@@ -134,6 +136,18 @@ async fn get_copy(
     let body = written_body(PACE, move |into| copy.write(into));
     let headers = [(header::CONTENT_TYPE, "application/x-tar".to_owned()), (header::CONTENT_LENGTH, bytes.to_string())];
     Ok((headers, body).into_response())
+}
+
+/// Defines fields of contexts, as the owner of the catalog.
+async fn define_context_fields(
+    State(node): State<Node>,
+    Json(Definition { stream, fields }): Json<Definition>,
+) -> Result<StatusCode, ApiError> {
+    replication_of(&node)?;
+    let predictor = node.predictor.clone();
+    let define = move || predictor.catalog().define_fields_here(&stream, &fields);
+    tokio::task::spawn_blocking(define).await.map_err(ApiError::internal)??;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// A decision that was made here.

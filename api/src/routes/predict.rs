@@ -10,6 +10,7 @@ use crate::error::ApiError;
 use crate::extract::InModel;
 use crate::routing::ForUser;
 use crate::schema::consistency::Reading;
+use crate::schema::context;
 use crate::schema::predictions::{PredictBody, PredictReply, Score};
 use crate::schema::selections::Answered;
 use crate::state::Node;
@@ -46,7 +47,14 @@ pub async fn predict(
         (None, None) => return Err(ApiError::invalid("missing field `item` or `items`").at("items")),
     };
     check_count(&node, "items", items.len())?;
-    let request = PredictRequest { model, user: body.user, items, min_epoch: body.min_epoch, segment: body.segment };
+    let request = PredictRequest {
+        model,
+        user: body.user,
+        items,
+        min_epoch: body.min_epoch,
+        segment: body.segment,
+        context: context::given(body.context),
+    };
     let (user, quick) = (request.user.clone(), node.predictor.is_quick(&request));
     let predicting = node.clone();
     let predict = async move { predicting.predictor.predict(&request).await };

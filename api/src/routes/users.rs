@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use celeris_manager::{ErasedSpan, JobId, Metric, ReadingTraining};
-use celeris_model::{Context, ItemId, ModelId, ModelName, ObservationId, Record, Sequence, UserId};
+use celeris_model::{ItemId, ModelId, ModelName, ObservationId, Record, RecordedContext, Sequence, UserId};
 use celeris_predictor::{Erased, PredictorError};
 use celeris_storage::observation_id;
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,7 @@ pub struct UserEvent {
     feedback: Option<String>,
     /// The circumstances, as the client or the decision has described them; null if neither has.
     #[schema(value_type = Option<ContextFields>)]
-    context: Option<Box<Context>>,
+    context: Option<Box<RecordedContext>>,
     /// The prediction of this model before it learnt the event; null if the model was created
     /// later.
     predicted: Option<f32>,

@@ -1,11 +1,12 @@
 //! Point predictions.
 
-use celeris_model::{ItemId, Loss, ModelName, UserEpoch, UserId};
+use celeris_model::{Context, ItemId, Loss, ModelName, UserEpoch, UserId};
 use celeris_predictor::Scored;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::consistency::Consistency;
+use super::context::ContextFields;
 use super::ids::{Id, IdOrInteger, Name, NameOrInteger};
 use super::selections::ArmWeight;
 
@@ -28,6 +29,9 @@ pub struct PredictBody {
     /// The segment, for a selection that has a state for each segment.
     #[schema(value_type = Option<NameOrInteger>)]
     pub segment: Option<ModelName>,
+    /// The circumstances of the request.
+    #[schema(value_type = Option<ContextFields>)]
+    pub context: Option<Context>,
     /// How current the answer of a cluster must be.
     #[serde(default)]
     pub consistency: Consistency,

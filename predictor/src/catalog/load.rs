@@ -8,6 +8,7 @@ use celeris_storage::{Storage, StorageError, SweptItem};
 use rayon::prelude::*;
 use serde_json::{Map, Value};
 
+use super::context_fields;
 use crate::error::PredictorError;
 use crate::index::StreamCatalog;
 
@@ -40,5 +41,5 @@ pub(super) fn load(storage: &Storage, stream: &StreamName) -> Result<StreamCatal
     })?;
     let seconds = started.elapsed().as_secs_f64();
     metrics::gauge!("celeris_catalog_load_seconds", "stream" => stream.to_string()).set(seconds);
-    Ok(StreamCatalog::new(stream.clone(), catalog))
+    Ok(StreamCatalog::new(stream.clone(), catalog, context_fields::read(storage, stream)?))
 }

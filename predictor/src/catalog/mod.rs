@@ -11,12 +11,13 @@
 //! it reads the catalog, so it misses none.
 
 mod applied;
+mod context_fields;
 mod edits;
 mod listing;
 mod load;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use celeris_model::{ItemId, ModelName, StreamName, VersionId};
 use celeris_retrieval::Row;
@@ -29,6 +30,7 @@ use crate::index::{CatalogView, ItemNews, Retrieval, RetrievalView, StreamCatalo
 use crate::models::{Models, ServedModel};
 use crate::version::ServingVersion;
 
+pub use context_fields::DefineElsewhere;
 pub use edits::{Edited, ItemChange, ItemEdit};
 pub use listing::{FoundItems, ItemSearch, ItemView, ListedItem};
 
@@ -42,6 +44,9 @@ pub struct ItemCatalog {
     streams: Mutex<HashMap<StreamName, Weak<StreamCatalog>>>,
     /// The versions that serve or are being prepared, which are notified of changes.
     versions: Mutex<Vec<Weak<ServingVersion>>>,
+    /// Held while fields of contexts are defined, from reading those that are.
+    defining: Mutex<()>,
+    define_elsewhere: OnceLock<DefineElsewhere>,
 }
 
 /// The search index of a model's active version, in figures.
@@ -54,7 +59,15 @@ pub struct SearchView {
 
 impl ItemCatalog {
     pub(crate) fn new(storage: Storage, models: Arc<Models>, features: Arc<FeatureStore>) -> Self {
-        Self { storage, models, features, streams: Mutex::default(), versions: Mutex::default() }
+        Self {
+            storage,
+            models,
+            features,
+            streams: Mutex::default(),
+            versions: Mutex::default(),
+            defining: Mutex::default(),
+            define_elsewhere: OnceLock::new(),
+        }
     }
 
     /// Builds the search index of a version before it serves: its table, and the items outside it.

@@ -1,13 +1,15 @@
-//! The items of one stream that its models may recommend, in memory.
+//! The items of one stream that its models may recommend, and the fields of its contexts, in memory.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
 
-use celeris_model::{ItemId, StreamName, Timestamp};
+use celeris_model::{ItemId, StreamFields, StreamName, Timestamp};
 use celeris_retrieval::catalog::{
     AttributeError, AttributeSummary, CatalogSize, Found, Page, Search, UnknownAttribute,
 };
 use celeris_retrieval::{CandidateSet, Catalog, Filter, Row};
-use parking_lot::RwLock;
+use parking_lot::{Condvar, Mutex, RwLock};
 use serde_json::{Map, Value};
 
 use super::Retrieval;
@@ -43,11 +45,33 @@ pub(crate) struct StreamCatalog {
     pub(crate) stream: StreamName,
     /// Held for microseconds: longer work is done outside.
     catalog: RwLock<Catalog>,
+    fields: Mutex<Arc<StreamFields>>,
+    fields_changed: Condvar,
 }
 
 impl StreamCatalog {
-    pub(crate) fn new(stream: StreamName, catalog: Catalog) -> Self {
-        Self { stream, catalog: catalog.into() }
+    pub(crate) fn new(stream: StreamName, catalog: Catalog, fields: StreamFields) -> Self {
+        Self { stream, catalog: catalog.into(), fields: Mutex::new(fields.into()), fields_changed: Condvar::new() }
+    }
+
+    /// The fields of the stream's contexts.
+    pub(crate) fn fields(&self) -> Arc<StreamFields> {
+        self.fields.lock().clone()
+    }
+
+    /// Takes over the fields in the store, unless these are older than those here.
+    pub(crate) fn set_fields(&self, fields: StreamFields) {
+        let mut known = self.fields.lock();
+        if known.as_slice().len() < fields.as_slice().len() {
+            *known = fields.into();
+            self.fields_changed.notify_all();
+        }
+    }
+
+    /// Waits until the fields have changed so that `done` holds, or until this time.
+    pub(crate) fn wait_for_fields(&self, until: Instant, done: impl Fn(&StreamFields) -> bool) {
+        let mut known = self.fields.lock();
+        while !done(&known) && !self.fields_changed.wait_until(&mut known, until).timed_out() {}
     }
 
     /// The row of an item, whether it may be shown or not.

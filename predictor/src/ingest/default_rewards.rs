@@ -55,11 +55,13 @@ impl Ingest {
         };
         let served = self.models.on_stream_of(decision.scored_by())?;
         let label = self.check(decision.scored_by(), &served, &observation)?;
+        let target = Target::Found(Arc::clone(decision));
         let addressed = Addressed {
             model: served.name.clone(),
             model_id: served.id,
+            context: self.context(&served.catalog, &observation, Some(&target))?,
             subject: self.users.subject(served, &observation.user),
-            decision: Some(Target::Found(Arc::clone(decision))),
+            decision: Some(target),
             label,
             source: RewardSource::Default,
         };

@@ -1,12 +1,13 @@
 //! Observations: predicted, made durable and learnt from, visible to others in that order (Velox
 //! §2.4, `observe`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{
     DecisionFacts, ItemId, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind,
-    Sequence, Timestamp, UserEpoch, UserId,
+    RecordedContext, Sequence, StreamFields, Timestamp, UserEpoch, UserId,
 };
 use celeris_storage::{AckMode, Append, Appended, Event, Existing, Placed};
 
@@ -76,6 +77,8 @@ pub(super) struct Addressed {
     pub(super) model_id: ModelId,
     pub(super) subject: Subject,
     pub(super) decision: Option<Target>,
+    /// The context to record: its own, or that of the decision if it turns out to be the user's.
+    pub(super) context: Option<Box<RecordedContext>>,
     /// The label to record.
     pub(super) label: f32,
     /// Who gives the reward.
@@ -129,7 +132,39 @@ impl Ingest {
         let label = self.check(model, &served, observation)?;
         let subject = self.users.subject(served, &observation.user);
         let decision = observation.decision.as_ref().map(|id| self.attribution.target(model_id, id)).transpose()?;
-        Ok(Addressed { model: model.clone(), model_id, subject, decision, label, source: RewardSource::Client })
+        let context = self.context(&subject.model.catalog, observation, decision.as_ref())?;
+        let model = model.clone();
+        Ok(Addressed { model, model_id, subject, decision, context, label, source: RewardSource::Client })
+    }
+
+    /// The context to record with an observation. Fields that are new to the stream are defined first, which blocks the
+    /// thread. What does not fit the stream is refused in a context that the client sends with the observation, and left
+    /// out of what it inherits: the ranking was answered, and its reward counts.
+    pub(super) fn context(
+        &self,
+        catalog: &StreamCatalog,
+        observation: &Observation,
+        decision: Option<&Target>,
+    ) -> Result<Option<Box<RecordedContext>>, PredictorError> {
+        let (own, inherited) =
+            (observation.context.as_deref(), decision.and_then(|target| target.context(&observation.user)));
+        let Some(given) = own.or(inherited) else { return Ok(None) };
+        let fitting = |fields: &StreamFields| match own {
+            Some(own) => fields.check(own).map(|()| Cow::Borrowed(own)),
+            None => Ok(Cow::Owned(fields.fitting(given))),
+        };
+        let mut fields = catalog.fields();
+        let missing = fields.missing(&fitting(&fields)?);
+        if !missing.is_empty() {
+            self.catalog.define_fields(catalog, &missing)?;
+            fields = catalog.fields();
+        }
+        let context = fitting(&fields)?;
+        if context.is_empty() {
+            return Ok(None);
+        }
+        let undefined = || PredictorError::UndefinedFields { stream: catalog.stream.clone() };
+        fields.numbered(&context).map(|context| Some(Box::new(context))).ok_or_else(undefined)
     }
 
     /// Checks the numbers of an observation of the model or selection `name`; returns the label to
@@ -172,7 +207,7 @@ impl Ingest {
         observation: &Observation,
         ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
-        let Addressed { model, model_id, subject, decision, label, source } = addressed;
+        let Addressed { model, model_id, subject, decision, context, label, source } = addressed;
         let stream = &subject.model.stream;
         let join = |target| self.attribution.join(stream, target, state.epoch, observation);
         let facts = decision.as_ref().map(join).transpose()?;
@@ -201,10 +236,12 @@ impl Ingest {
         let item = shared.unwrap_or_else(|| observation.item.clone());
         let user_epoch = state.epoch.next();
         let pool = facts.as_ref().is_some_and(|facts| facts.pool);
-        let mut record = record((observation, *label), user_epoch, facts.clone(), predictions.clone());
-        if record.context.is_none() {
-            record.context = decision.as_ref().zip(joined).and_then(|(target, joined)| target.context(joined));
-        }
+        // The user of the decision may have been erased since it was found.
+        let is_given = observation.context.is_some() || joined != Some(Joined::Unknown);
+        let context = context.clone().filter(|_| is_given);
+        let event_context = context.as_ref().map(|context| Box::new(context.numbers()));
+        let record = record((observation, *label), user_epoch, facts.clone(), predictions.clone());
+        let record = Record { context, ..record };
         let Record { weight, timestamp, .. } = record;
         let frozen = freeze.as_ref().map(|freeze| freeze.records()).unwrap_or_default();
         let catalog = &subject.model.catalog;
@@ -223,7 +260,7 @@ impl Ingest {
         }
         let learners: Vec<Learner> =
             versions.iter().zip(resolved).map(|(version, newest)| Learner { version, newest }).collect();
-        let event = Event { item, label: *label, weight, timestamp, epoch: user_epoch };
+        let event = Event { item, label: *label, weight, timestamp, epoch: user_epoch, context: event_context };
         state.advance(event, placed.ticket().clone(), learners, sources);
         Ok(PendingObservation {
             placed,
@@ -311,7 +348,7 @@ fn record(
         timestamp: observation.timestamp.unwrap_or_else(|| SystemTime::now().into()),
         observation_id: observation.observation_id.clone(),
         decision,
-        context: observation.context.clone(),
+        context: None,
         predictions,
         first_label: None,
         targets: Vec::new(),
@@ -331,7 +368,7 @@ fn repeated(
         && first.weight.to_bits() == sent.weight.to_bits()
         && first.feedback == sent.feedback
         && first.decision.as_ref().map(|facts| &facts.id) == sent.decision.as_ref()
-        && (sent.context.is_none() || sent.context == first.context)
+        && sent.context.as_ref().is_none_or(|sent| first.context.as_ref().is_some_and(|first| first.is(sent)))
         && sent.timestamp.is_none_or(|time| time == first.timestamp);
     if !same {
         let id = sent.observation_id.clone().expect("only a given id can exist already");

@@ -144,6 +144,7 @@ impl Ranker {
             items: items.items().cloned().collect(),
             min_epoch: request.min_epoch,
             segment: None,
+            context: request.context.clone(),
         };
         let together = self.together(selection, weights, &all).await?;
         let (slots, confidence) = self.draw_together(&subject, &together, draw)?;

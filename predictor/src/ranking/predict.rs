@@ -1,6 +1,6 @@
 //! Point predictions with their uncertainty (Velox §2.5, `predict`).
 
-use celeris_model::{Estimate, ItemId, Loss, ModelName, UserEpoch, UserId, VersionId};
+use celeris_model::{Context, Estimate, ItemId, Loss, ModelName, UserEpoch, UserId, VersionId};
 
 use super::{Ranker, ResolvedItems};
 use crate::error::PredictorError;
@@ -17,6 +17,8 @@ pub struct PredictRequest {
     pub min_epoch: Option<UserEpoch>,
     /// The segment, for a selection with a state for each segment.
     pub segment: Option<ModelName>,
+    /// The circumstances.
+    pub context: Option<Box<Context>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

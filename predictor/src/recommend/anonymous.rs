@@ -64,6 +64,7 @@ impl Recommender {
             weight: past.weight,
             timestamp: past.timestamp.unwrap_or(now),
             epoch: UserEpoch(epoch),
+            context: None,
         };
         let events: Vec<Event> = past.iter().zip(1..).map(event).collect();
         let version = &*subject.version;

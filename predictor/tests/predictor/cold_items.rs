@@ -86,6 +86,7 @@ impl Node {
             items: vec![item(name)],
             min_epoch: None,
             segment: None,
+            context: None,
         };
         self.predictor.predict(&request).await.unwrap().scores.remove(0)
     }

@@ -374,6 +374,7 @@ impl Scene {
                             items,
                             min_epoch: None,
                             segment: None,
+                            context: None,
                         };
                         predictor.predict(&request).await?;
                         Ok(None)

@@ -105,7 +105,8 @@ fn items(recommendation: &Recommendation) -> Vec<ItemId> {
 /// The scores of all these items by `predict`.
 async fn scores(predictor: &Predictor, count: usize) -> BTreeMap<ItemId, f32> {
     let items = (0..count).map(item).collect();
-    let request = PredictRequest { model: model(), user: user(0), items, min_epoch: None, segment: None };
+    let request =
+        PredictRequest { model: model(), user: user(0), items, min_epoch: None, segment: None, context: None };
     let predictions = predictor.predict(&request).await.unwrap();
     predictions.scores.into_iter().map(|scored| (scored.item, scored.estimate.score)).collect()
 }
@@ -399,7 +400,7 @@ async fn only_predictions_that_need_neither_a_load_nor_a_wait_are_quick() {
     let (_storage, predictor) = open(dir.path(), 40, ServingSettings::default());
     let request = |count: usize, min_epoch| {
         let items = (0..count).map(item).collect();
-        PredictRequest { model: model(), user: user(0), items, min_epoch, segment: None }
+        PredictRequest { model: model(), user: user(0), items, min_epoch, segment: None, context: None }
     };
     assert!(!predictor.is_quick(&request(1, None)), "the user is not in memory");
     rate(&predictor, 0, 0..3).await;

@@ -211,6 +211,7 @@ async fn cached_predictions_are_never_stale() {
         items: vec![item(film)],
         min_epoch: None,
         segment: None,
+        context: None,
     };
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     let mut oracle = Oracle::default();

@@ -5,7 +5,7 @@
 //! observation that states learn from, so that building a state does not read the log. A record and
 //! its history entry are written, corrected and deleted in the same atomic write.
 
-use celeris_model::{ItemId, Record, RecordKind, Sequence, Timestamp, UserEpoch};
+use celeris_model::{ItemId, NumberedContext, Record, RecordKind, Sequence, Timestamp, UserEpoch};
 
 use super::envelope::corrupt;
 use super::keys::KeyReader;
@@ -24,6 +24,7 @@ pub struct Event {
     pub timestamp: Timestamp,
     /// The event's epoch, by which it is corrected or removed.
     pub epoch: UserEpoch,
+    pub context: Option<Box<NumberedContext>>,
 }
 
 impl Event {
@@ -31,11 +32,14 @@ impl Event {
     /// event of their own: the log has applied them to their target records.
     #[must_use]
     pub fn of(record: Record) -> Option<Self> {
-        let Record { kind: RecordKind::Observe, item: Some(item), label, weight, timestamp, user_epoch, .. } = record
+        let Record {
+            kind: RecordKind::Observe, item: Some(item), label, weight, timestamp, user_epoch, context, ..
+        } = record
         else {
             return None;
         };
-        Some(Self { item, label, weight, timestamp, epoch: user_epoch })
+        let context = context.map(|context| Box::new(context.numbers()));
+        Some(Self { item, label, weight, timestamp, epoch: user_epoch, context })
     }
 }
 
@@ -77,17 +81,23 @@ fn unreadable(key: &[u8]) -> StorageError {
 /// | part      | form                                                                                         |
 /// |-----------|----------------------------------------------------------------------------------------------|
 /// | label     | varint: its bits backwards, since round numbers end in zeros, and a bit for whether there is … |
-/// | weight    | … a weight other than 1: varint, its bits backwards                                          |
+/// | context   | … a context, or a weight other than 1. A context: 0, which is no weight, and the length of … |
+/// |           | … [`NumberedContext::encode`] before it                                                      |
+/// | weight    | after a context or if it is not 1: varint, its bits backwards                                |
 /// | timestamp | signed milliseconds                                                                          |
 /// | item      | the rest                                                                                     |
 pub(crate) fn encode_event(record: &Record) -> Vec<u8> {
-    let Record { kind: RecordKind::Observe, item: Some(item), label, weight, timestamp, .. } = record else {
+    let Record { kind: RecordKind::Observe, item: Some(item), label, weight, timestamp, context, .. } = record else {
         return Vec::new();
     };
-    let is_weighted = *weight != 1.0;
+    let is_usual = *weight == 1.0 && context.is_none();
     let mut value = Writer(Vec::with_capacity(EVENT_BYTES + item.as_str().len()));
-    value.varint(backwards(*label) << 1 | u64::from(is_weighted));
-    if is_weighted {
+    value.varint(backwards(*label) << 1 | u64::from(!is_usual));
+    if let Some(context) = context {
+        value.varint(CONTEXT);
+        value.bytes(&context.numbers().encode());
+    }
+    if !is_usual {
         value.varint(backwards(*weight));
     }
     value.signed(timestamp.0);
@@ -95,7 +105,10 @@ pub(crate) fn encode_event(record: &Record) -> Vec<u8> {
     value.0
 }
 
-/// The maximum encoded size of an event without its item: three varints.
+/// In the place of a weight, which is not 0.
+const CONTEXT: u64 = 0;
+
+/// The maximum encoded size of an event without its item and context: three varints.
 const EVENT_BYTES: usize = 5 + 5 + 10;
 
 fn backwards(number: f32) -> u64 {
@@ -109,10 +122,18 @@ fn forwards(bits: u64) -> Option<f32> {
 fn decode_event(mut body: Reader, epoch: UserEpoch) -> Option<Event> {
     let first = body.varint()?;
     let label = forwards(first >> 1)?;
-    let weight = if first & 1 == 0 { 1.0 } else { forwards(body.varint()?)? };
+    let (mut weight, mut context) = (1.0, None);
+    if first & 1 == 1 {
+        let mut bits = body.varint()?;
+        if bits == CONTEXT {
+            context = Some(Box::new(NumberedContext::decode(body.bytes()?)?));
+            bits = body.varint()?;
+        }
+        weight = forwards(bits)?;
+    }
     let timestamp = Timestamp(body.signed()?);
     let item = ItemId::new(std::str::from_utf8(body.0).ok()?).ok()?;
-    Some(Event { item, label, weight, timestamp, epoch })
+    Some(Event { item, label, weight, timestamp, epoch, context })
 }
 
 /// Appends the value of an entry to `value`; `event` is the output of [`encode_event`].
@@ -132,7 +153,7 @@ pub(crate) fn epoch_of(key: &[u8], prefix: usize) -> Result<UserEpoch, StorageEr
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
-    use celeris_model::{StreamName, UserId};
+    use celeris_model::{Context, ContextValue, StreamFields, StreamName, UserId};
 
     use super::*;
     use crate::layout::keys;
@@ -163,9 +184,15 @@ mod tests {
     #[test]
     fn entries_keep_their_stored_format() {
         let amendment = Record { kind: RecordKind::Retract, ..observation(7, 1.0) };
+        let context = Context::new([("hour".to_owned(), ContextValue::Number(21.0))]).unwrap();
+        let fields = StreamFields::default();
+        let context = fields.extended(&fields.missing(&context)).numbered(&context).map(Box::new);
+        let in_context = |weight| Record { context: context.clone(), ..observation(7, weight) };
         let cases = [
             (observation(7, 1.0), "ac02842480a0abfef9626d31"),
             (observation(7, 2.5), "ac028524820880a0abfef9626d31"),
+            (in_context(1.0), "ac028524000300022af80380a0abfef9626d31"),
+            (in_context(2.5), "ac028524000300022a820880a0abfef9626d31"),
             (amendment, "ac02"),
         ];
         for (record, expected) in cases {

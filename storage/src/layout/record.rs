@@ -15,7 +15,7 @@
 //! | timestamp      | always                                      | signed milliseconds                             |
 //! | observation id | `OBSERVATION_ID`: the client gave one       | text                                            |
 //! | decision       | `DECISION`                                  | text, flags, then slot, propensity, selection   |
-//! | context        | `CONTEXT`                                   | length, [`Context::encode`]                     |
+//! | context        | `CONTEXT`                                   | length, [`RecordedContext::encode`]             |
 //! | predictions    | always one, …                               | model id, version, float                        |
 //! |                | … unless `PREDICTIONS`                      | count, then the same for each                   |
 //! | first label    | `FIRST_LABEL`                               | float                                           |
@@ -27,8 +27,8 @@
 //! consists of its flags alone.
 
 use celeris_model::{
-    Context, DecisionFacts, DecisionId, ItemId, Joined, ModelId, ModelName, ObservationId, Prediction, Record,
-    RecordKind, SelectionFacts, Sequence, Timestamp, UserEpoch, UserId, VersionId,
+    DecisionFacts, DecisionId, ItemId, Joined, ModelId, ModelName, ObservationId, Prediction, Record, RecordKind,
+    RecordedContext, SelectionFacts, Sequence, Timestamp, UserEpoch, UserId, VersionId,
 };
 
 use super::envelope::{self, corrupt, unseal};
@@ -239,7 +239,7 @@ fn decode_body(flags: u64, body: &mut Reader) -> Option<Record> {
         },
         decision: if has(Flags::DECISION) { Some(decode_decision(body)?) } else { None },
         context: match has(Flags::CONTEXT) {
-            true => Some(Box::new(Context::decode(body.bytes()?)?)),
+            true => Some(Box::new(RecordedContext::decode(body.bytes()?)?)),
             false => None,
         },
         predictions: match has(Flags::PREDICTIONS) {
@@ -288,7 +288,7 @@ fn decode_prediction(body: &mut Reader) -> Option<Prediction> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
-    use celeris_model::{ContextValue, Partition, StreamName};
+    use celeris_model::{Context, ContextValue, Partition, StreamFields, StreamName};
 
     use super::*;
     use crate::layout::keys;
@@ -410,6 +410,8 @@ mod tests {
     #[test]
     fn a_context_is_stored_after_the_decision() {
         let context = Context::new([("device".to_owned(), ContextValue::Text("phone".to_owned()))]).unwrap();
+        let fields = StreamFields::default();
+        let context = fields.extended(&fields.missing(&context)).numbered(&context).unwrap();
         for record in [usual(), full()] {
             let record = Record { context: Some(Box::new(context.clone())), ..record };
             let (key, value) = stored(&record);

@@ -337,6 +337,7 @@ impl Node {
             items: vec![ItemId::new(item).unwrap()],
             min_epoch: None,
             segment: None,
+            context: None,
         };
         self.predictor.predict(&request).await.unwrap().scores[0].estimate.score.to_bits()
     }

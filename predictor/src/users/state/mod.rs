@@ -51,8 +51,8 @@ pub(crate) struct UserState {
     /// Number of observations before `events`: they are in the log, and in the sums of the states.
     before: u64,
     events: Vec<Event>,
-    /// Heap bytes of the long ids in `events`; an upper bound, since items of a table share theirs.
-    item_bytes: usize,
+    /// Heap bytes of the long ids and the contexts in `events`; an upper bound, since items of a table share theirs.
+    heap_bytes: usize,
     /// Ticket of the latest write that this depends on: the last event, or the features that states
     /// have frozen. `None` if everything was read from disk.
     pub(crate) pending: Option<Ticket>,
@@ -268,8 +268,9 @@ fn interned(event: Event, version: &ServingVersion) -> Event {
     Event { item: shared.unwrap_or(event.item), ..event }
 }
 
-fn item_bytes(event: &Event) -> usize {
-    event.item.heap_bytes()
+/// Heap bytes of an event.
+fn heap_bytes(event: &Event) -> usize {
+    event.item.heap_bytes() + event.context.as_ref().map_or(0, |context| size_of_val(&**context) + context.bytes())
 }
 
 impl UserState {
@@ -284,11 +285,11 @@ impl UserState {
         // Not collected in place, which may keep excess capacity.
         let mut events = Vec::with_capacity(read.observations.len());
         events.extend(read.observations.into_iter().map(|event| interned(event, version)));
-        let item_bytes = events.iter().map(item_bytes).sum();
+        let heap_bytes = events.iter().map(heap_bytes).sum();
         // An erasure leaves no entry, only a gap in the epochs before the next event.
         let first = events.first().map_or(epoch.0, |event: &Event| event.epoch.0 - 1);
         let amended = if before == 0 { read.amended.max(UserEpoch(first)) } else { read.amended };
-        Ok(Self { epoch, amended, before, events, item_bytes, pending: None, states: Vec::new(), takings: None })
+        Ok(Self { epoch, amended, before, events, heap_bytes, pending: None, states: Vec::new(), takings: None })
     }
 
     /// The events after the snapshot under `version`, and the number of observations that the
@@ -312,7 +313,7 @@ impl UserState {
         }
         self.events = self.past(sources, version)?;
         (self.before, self.takings) = (0, None);
-        self.item_bytes = self.events.iter().map(item_bytes).sum();
+        self.heap_bytes = self.events.iter().map(heap_bytes).sum();
         Ok(())
     }
 
@@ -382,7 +383,7 @@ impl UserState {
             takings.keep_last(self.events.len());
         }
         self.before = summed;
-        self.item_bytes = self.events.iter().map(item_bytes).sum();
+        self.heap_bytes = self.events.iter().map(heap_bytes).sum();
     }
 
     /// Applies an appended amendment; states are rebuilt on the next access.
@@ -403,11 +404,11 @@ impl UserState {
             Amendment::Forget(epoch) => self.events.retain(|event| event.epoch != epoch),
             Amendment::ForgetAll => (self.before, self.events) = (0, Vec::new()),
         }
-        self.item_bytes = self.events.iter().map(item_bytes).sum();
+        self.heap_bytes = self.events.iter().map(heap_bytes).sum();
     }
 
     fn remember(&mut self, event: Event) {
-        self.item_bytes += item_bytes(&event);
+        self.heap_bytes += heap_bytes(&event);
         if let Some(takings) = &mut self.takings {
             takings.remember(&event);
         }
@@ -418,7 +419,7 @@ impl UserState {
         let states: usize = self.states.iter().map(|held| held.state.bytes() + ALLOCATION_BYTES).sum();
         let lists = self.events.capacity() * size_of::<Event>() + self.states.capacity() * size_of::<HeldState>();
         let takings = self.takings.as_ref().map_or(0, |takings| takings.bytes());
-        size_of::<Self>() + states + self.item_bytes + lists + takings + 2 * ALLOCATION_BYTES
+        size_of::<Self>() + states + self.heap_bytes + lists + takings + 2 * ALLOCATION_BYTES
     }
 
     /// The state under `version`, built if it is not held.

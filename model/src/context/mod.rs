@@ -6,6 +6,12 @@ use std::fmt;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+mod stream_fields;
+
+pub use self::stream_fields::{
+    ContextType, FieldNumber, NumberedContext, RecordedContext, STREAM_FIELDS_MAX, StreamField, StreamFields,
+};
+
 use crate::error::ModelError;
 use crate::wire::{Reader, Writer};
 
