@@ -19,6 +19,8 @@ pub enum Cell<'a> {
     /// A point in time, in Unix milliseconds.
     Time(i64),
     Texts(Vec<String>),
+    /// A JSON object, as JSON.
+    Object(String),
     /// A value that is never taken, with the reason.
     Unusable(&'static str),
 }
@@ -84,6 +86,7 @@ impl<'a> Cell<'a> {
             Self::Bool(flag) => flag.to_string(),
             Self::Time(milliseconds) => time(*milliseconds),
             Self::Texts(_) => "a list".to_owned(),
+            Self::Object(_) => "a JSON object".to_owned(),
             Self::Unusable(what) => (*what).to_owned(),
         }
     }
@@ -95,6 +98,7 @@ impl<'a> Cell<'a> {
             Self::Text(text) => Cow::Borrowed(text),
             Self::Missing => Cow::Borrowed(""),
             Self::Texts(texts) => texts.join("|").into(),
+            Self::Object(json) => Cow::Borrowed(json),
             Self::Time(milliseconds) => calendar_time(*milliseconds).unwrap_or_else(|| milliseconds.to_string()).into(),
             other => other.quoted().into(),
         }

@@ -5,7 +5,8 @@ use celeris_model::Loss;
 use crate::error::{BadRow, Fault, ImportError, Place};
 use crate::ids::Repeats;
 use crate::input::Input;
-use crate::items::{Content, ItemRow, ItemRows, Kinds, content};
+use crate::items::{Content, ItemRow, ItemRows, content};
+use crate::kinds::Kinds;
 use crate::mapping::{Mapping, Role};
 use crate::observations::{Observations, Rules, Taken};
 use crate::times::TimeKind;
@@ -46,6 +47,10 @@ pub struct CheckedObservations {
     /// Rows without a time.
     pub untimed: u64,
     pub repeats: Repeats,
+    /// The columns of the context, in the order of [`Rules::context`].
+    pub context: Vec<String>,
+    /// Their types.
+    pub context_kinds: Kinds,
 }
 
 impl CheckedObservations {
@@ -178,10 +183,41 @@ fn check_observations(
     let mapping = reader.mapping().clone();
     let table = TableOf { kind: reader.rows().kind(), unreadable: reader.rows().unreadable().to_vec() };
     let columns = reader.rows().columns().to_vec();
-    let (kinds, repeats) = reader.into_noted();
+    let context = reader.context_columns();
+    let (kinds, context_kinds, repeats) = reader.into_noted();
     let repeats = repeats.unwrap_or_else(|| Repeats::new(0));
     let time_kind = kinds.kind();
-    Ok((table, CheckedObservations { columns, mapping, good, first, labels, times, time_kind, untimed, repeats }))
+    if !rules.context.is_empty() {
+        first = first_again(input, rules, &context_kinds)?;
+    }
+    let checked = CheckedObservations {
+        columns,
+        mapping,
+        good,
+        first,
+        labels,
+        times,
+        time_kind,
+        untimed,
+        repeats,
+        context,
+        context_kinds,
+    };
+    Ok((table, checked))
+}
+
+/// The first rows that can be taken, now that the types of the context's columns are known.
+fn first_again(input: &Input, rules: &Rules, kinds: &Kinds) -> Result<Vec<(Place, Taken)>, ImportError> {
+    let mut reader = Observations::open_again(input, rules, Repeats::new(0), kinds.clone())?;
+    let mut first = Vec::new();
+    while first.len() < SHOWN {
+        match reader.advance() {
+            Ok(Some(taken)) => first.push((reader.place(), taken)),
+            Ok(None) | Err(Fault::File(_)) => break,
+            Err(Fault::Row(_)) => {}
+        }
+    }
+    Ok(first)
 }
 
 fn check_items(

@@ -8,99 +8,13 @@ use celeris_model::ItemId;
 use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::cell::{Cell, DecimalComma};
 use crate::display::name;
 use crate::error::{BadRow, Fault, ImportError, Place};
 use crate::input::Input;
+use crate::kinds::{Kind, Kinds};
 use crate::mapping::{Mapping, Role, column_of, describes_user, listed};
 use crate::observations::Rules;
 use crate::source::{self, Rows};
-
-/// The separator of lists in a cell.
-const LIST_SEPARATOR: char = '|';
-
-/// The type of an attribute, from all of its values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Kind {
-    single: Option<Single>,
-    /// Whether some value is a list; then all are.
-    list: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Single {
-    Number,
-    Bool,
-    Text,
-}
-
-impl Kind {
-    fn note(&mut self, cell: &Cell, comma: DecimalComma) {
-        let single = match cell {
-            Cell::Missing | Cell::Unusable(_) => return,
-            Cell::Texts(_) => {
-                self.list = true;
-                return;
-            }
-            Cell::Text(text) if text.contains(LIST_SEPARATOR) => {
-                self.list = true;
-                return;
-            }
-            Cell::Integer(_) | Cell::Number(_) => Single::Number,
-            Cell::Bool(_) => Single::Bool,
-            Cell::Text(text) if is_bool(text).is_some() => Single::Bool,
-            Cell::Text(_) if cell.number(comma).is_ok() => Single::Number,
-            Cell::Text(_) | Cell::Time(_) => Single::Text,
-        };
-        self.single = match self.single {
-            None => Some(single),
-            Some(before) if before == single => Some(single),
-            Some(_) => Some(Single::Text),
-        };
-    }
-
-    fn value(self, cell: &Cell, comma: DecimalComma) -> Option<Value> {
-        if self.list {
-            let texts = match cell {
-                Cell::Missing => return None,
-                Cell::Texts(texts) => texts.clone(),
-                other => other.content().split(LIST_SEPARATOR).map(|part| part.trim().to_owned()).collect(),
-            };
-            return Some(texts.into_iter().filter(|text| !text.is_empty()).collect());
-        }
-        match (cell, self.single) {
-            (Cell::Missing | Cell::Unusable(_), _) => None,
-            (Cell::Integer(number), Some(Single::Number)) => Some((*number).into()),
-            (Cell::Text(text), Some(Single::Number)) if text.parse::<i64>().is_ok() => {
-                text.parse::<i64>().ok().map(Value::from)
-            }
-            (cell, Some(Single::Number)) => cell.number(comma).ok().map(Value::from),
-            (Cell::Bool(flag), Some(Single::Bool)) => Some((*flag).into()),
-            (Cell::Text(text), Some(Single::Bool)) => is_bool(text).map(Value::from),
-            (cell, _) => Some(cell.content().into()),
-        }
-    }
-
-    /// The type for people.
-    #[must_use]
-    pub fn words(self) -> &'static str {
-        match (self.list, self.single) {
-            (true, _) => "list",
-            (false, Some(Single::Number)) => "number",
-            (false, Some(Single::Bool)) => "true or false",
-            (false, Some(Single::Text)) => "text",
-            (false, None) => "empty",
-        }
-    }
-}
-
-fn is_bool(text: &str) -> Option<bool> {
-    match text {
-        "true" | "True" | "TRUE" => Some(true),
-        "false" | "False" | "FALSE" => Some(false),
-        _ => None,
-    }
-}
 
 /// What the rows of a file are, given the columns of attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,9 +66,6 @@ fn mapping_of(file: &str, rules: &Rules, rows: &dyn Rows) -> Result<Mapping, Imp
     let problem = |problem| ImportError::file(file, format!("{problem}{}", source::not_listed(rows)));
     rules.mapping(rows.columns()).map_err(problem)
 }
-
-/// The types of the attributes, in the order in which the caller names them.
-pub type Kinds = Vec<Kind>;
 
 /// An item with its attributes.
 #[derive(Debug, Clone, PartialEq)]

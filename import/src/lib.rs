@@ -4,7 +4,7 @@
 //! Delimited text, JSON lines and Parquet become rows of [`cell`]s ([`source`]); a [`mapping`] of
 //! columns to roles turns a row into an observation ([`observations`]) or into the attributes of an
 //! item ([`items`]). [`mod@check`] reads a whole file before anything of it is used: it recognises the
-//! unit of its times and the types of its attributes, and finds its bad rows. [`ids`] derives the
+//! unit of its times and the types ([`kinds`]) of its attributes and contexts, and finds its bad rows. [`ids`] derives the
 //! id of an observation from the file's name and the row's content, so that a repeated import
 //! counts nothing twice. [`inputs`] finds the files behind a path: a file, a MovieLens folder, an
 //! export.
@@ -20,6 +20,7 @@ pub mod ids;
 pub mod input;
 pub mod inputs;
 pub mod items;
+pub mod kinds;
 pub mod mapping;
 pub mod observations;
 pub mod source;

@@ -15,11 +15,21 @@ pub enum Role {
     Feedback,
     Id,
     Decision,
+    Context,
 }
 
 impl Role {
-    pub const ALL: [Self; 8] =
-        [Self::User, Self::Item, Self::Label, Self::Time, Self::Weight, Self::Feedback, Self::Id, Self::Decision];
+    pub const ALL: [Self; 9] = [
+        Self::User,
+        Self::Item,
+        Self::Label,
+        Self::Time,
+        Self::Weight,
+        Self::Feedback,
+        Self::Id,
+        Self::Decision,
+        Self::Context,
+    ];
 
     /// The name on the command line.
     #[must_use]
@@ -33,12 +43,13 @@ impl Role {
             Self::Feedback => "feedback",
             Self::Id => "id",
             Self::Decision => "decision",
+            Self::Context => "context",
         }
     }
 
     /// Whether its column is guessed in exports only.
     fn is_of_exports(self) -> bool {
-        matches!(self, Self::Weight | Self::Feedback | Self::Id | Self::Decision)
+        matches!(self, Self::Weight | Self::Feedback | Self::Id | Self::Decision | Self::Context)
     }
 
     /// Names of columns that have this role, the likeliest first; without case, spaces and
@@ -125,6 +136,7 @@ impl Role {
             Self::Feedback => &["feedback"],
             Self::Id => &["observationid"],
             Self::Decision => &["decisionid"],
+            Self::Context => &["context"],
         }
     }
 }

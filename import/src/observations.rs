@@ -1,15 +1,17 @@
 //! Rows of a file as observations.
 
 use celeris_model::observation::{WEIGHT_MAX, check_label};
-use celeris_model::{DecisionId, ItemId, LabelRange, Loss, ObservationId, UserId};
+use celeris_model::{Context, DecisionId, ItemId, LabelRange, Loss, ObservationId, UserId};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::cell::Cell;
 use crate::display::{self, name};
 use crate::error::{BadRow, Fault, ImportError, Place};
 use crate::ids::{COUNTED_MAX, Ids, Repeats};
 use crate::input::{Input, Layout};
-use crate::mapping::{Mapped, Mapping, Role, Wish, listed, role_of};
+use crate::kinds::{Kind, Kinds};
+use crate::mapping::{Mapped, Mapping, Role, Wish, column_of, listed, role_of};
 use crate::source::{self, Reading, Rows};
 use crate::times::{self, TimeKind, TimeKinds, TimeUnit};
 
@@ -32,6 +34,8 @@ pub struct Rules {
     pub time_unit: Option<TimeUnit>,
     /// Columns of item attributes.
     pub attributes: Vec<String>,
+    /// Columns of fields of the context.
+    pub context: Vec<String>,
     /// The loss of the model, if it is known; it decides which labels are valid.
     pub loss: Option<Loss>,
     /// The only valid labels, if the model refuses others.
@@ -97,6 +101,8 @@ pub struct Taken {
     pub feedback: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<Context>,
     pub observation_id: String,
 }
 
@@ -111,6 +117,10 @@ pub struct Observations {
     /// Notes contents in a first reading.
     noted: Option<Repeats>,
     kinds: TimeKinds,
+    /// Name and index of the columns of the context.
+    context: Vec<(String, usize)>,
+    /// Their types: noted in a first reading, and used in the next one.
+    context_kinds: Kinds,
     /// Whether a mixture of times must be found at once, since there was no first reading.
     only_reading: bool,
 }
@@ -135,12 +145,17 @@ impl Observations {
         Ok(observations)
     }
 
-    /// Opens an input again.
+    /// Opens an input again. `context_kinds` are the types of the columns of the context.
     ///
     /// # Errors
     /// As [`Observations::open`].
-    pub fn open_again(input: &Input, rules: &Rules, repeats: Repeats) -> Result<Self, ImportError> {
-        Self::open_with(input, rules, Some(repeats))
+    pub fn open_again(
+        input: &Input,
+        rules: &Rules,
+        repeats: Repeats,
+        context_kinds: Kinds,
+    ) -> Result<Self, ImportError> {
+        Ok(Self { context_kinds, ..Self::open_with(input, rules, Some(repeats))? })
     }
 
     /// Opens an input for a first reading, which notes the contents of the rows.
@@ -159,9 +174,11 @@ impl Observations {
             |problem: String| ImportError::file(&file, format!("{problem}{}", source::not_listed(rows.as_ref())));
         let mapping = rules.mapping(rows.columns()).map_err(problem)?;
         check_complete(&mapping, &rules, rows.columns()).map_err(problem)?;
+        let context = context_columns(input, &rules, rows.columns()).map_err(problem)?;
         let only_reading = repeats.is_none();
         let ids = Some(Ids::new(&input.name, input.part.as_deref(), repeats));
-        Ok(Self { file, rules, rows, mapping, ids, noted: None, kinds: TimeKinds::default(), only_reading })
+        let (kinds, context_kinds) = (TimeKinds::default(), vec![Kind::default(); context.len()]);
+        Ok(Self { file, rules, rows, mapping, ids, noted: None, kinds, context, context_kinds, only_reading })
     }
 
     #[must_use]
@@ -173,8 +190,13 @@ impl Observations {
         self.rows.as_ref()
     }
 
-    pub(crate) fn into_noted(self) -> (TimeKinds, Option<Repeats>) {
-        (self.kinds, self.noted)
+    /// The names of the columns of the context.
+    pub(crate) fn context_columns(&self) -> Vec<String> {
+        self.context.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(crate) fn into_noted(self) -> (TimeKinds, Kinds, Option<Repeats>) {
+        (self.kinds, self.context_kinds, self.noted)
     }
 
     /// Bytes of the file read so far, roughly.
@@ -272,13 +294,19 @@ impl Observations {
             }
             _ => None,
         };
+        if self.noted.is_some() {
+            for ((_, index), kind) in self.context.iter().zip(&mut self.context_kinds) {
+                kind.note(&self.rows.cell(*index), self.rows.decimal_comma());
+            }
+        }
+        let context = self.context()?;
         let observation_id = self.observation_id()?;
         // The kind of a time counts only in rows that are taken.
         if let (Some((_, kind)), Some(column)) = (timestamp, self.mapping.get(Role::Time)) {
             self.kinds.note(kind, self.rows.number(), &self.rows.cell(column.index));
         }
         let timestamp = timestamp.map(|(time, _)| time);
-        Ok(Taken { user, item, label, weight, timestamp, feedback, decision_id, observation_id })
+        Ok(Taken { user, item, label, weight, timestamp, feedback, decision_id, context, observation_id })
     }
 
     fn refuse(&self, role: Role, problem: &str) -> Refused {
@@ -385,6 +413,29 @@ impl Observations {
         Ok(Some(feedback))
     }
 
+    /// The context: the object in the column of that role, and the columns that are its fields.
+    fn context(&self) -> Result<Option<Context>, Refused> {
+        let mut fields = Map::new();
+        if let Some(Mapped { index, .. }) = self.mapping.get(Role::Context) {
+            let cell = self.rows.cell(*index);
+            fields = match &cell {
+                Cell::Missing => fields,
+                Cell::Object(json) => serde_json::from_str(json).unwrap_or(fields),
+                Cell::Text(json) => serde_json::from_str(json)
+                    .map_err(|_| self.refuse(Role::Context, &format!("{} is not a JSON object", cell.quoted())))?,
+                other => return Err(self.refuse(Role::Context, &format!("{} is not a JSON object", other.quoted()))),
+            };
+        }
+        // In a first reading the types are those of the rows so far.
+        let value = |((name, index), kind): (&(String, usize), &Kind)| {
+            Some((name.clone(), kind.value(&self.rows.cell(*index), self.rows.decimal_comma())?))
+        };
+        fields.extend(self.context.iter().zip(&self.context_kinds).filter_map(value));
+        let context: Context = serde_json::from_value(Value::Object(fields))
+            .map_err(|error| Refused::Row(format!("the context: {error}")))?;
+        Ok(Some(context).filter(|context| !context.is_empty()))
+    }
+
     fn observation_id(&mut self) -> Result<String, Refused> {
         if self.mapping.get(Role::Id).is_some() {
             let id = self.id(Role::Id, |id| ObservationId::new(id).map(drop))?;
@@ -407,6 +458,22 @@ impl Observations {
             ))
         })
     }
+}
+
+/// Name and index of the columns of the context.
+fn context_columns(input: &Input, rules: &Rules, columns: &[String]) -> Result<Vec<(String, usize)>, String> {
+    if input.is_stream() && !rules.context.is_empty() {
+        return Err(
+            "can be read only once, and --context needs the types of the columns first; save it to a file, or \
+                    name a column of JSON objects by --map context=COLUMN"
+                .to_owned(),
+        );
+    }
+    let column = |name: &String| {
+        let index = column_of(columns, name).map_err(|problem| format!("--context: {problem}"))?;
+        Ok((columns[index].clone(), index))
+    };
+    rules.context.iter().map(column).collect()
 }
 
 /// A time as it is written, and as it is read where that differs.

@@ -48,6 +48,9 @@ pub struct Args {
     /// Columns that describe items: of a file of items, or of rows of feedback that repeat them. Lists are split at `|`.
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
     attributes: Vec<String>,
+    /// Columns that are fields of the context of their row, such as device,hour. Lists are split at `|`.
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    context: Vec<String>,
     /// The column of ids of observations; by default, ids are made of the file's name and the row's content.
     #[arg(long, value_name = "COLUMN")]
     id_column: Option<String>,
@@ -92,6 +95,7 @@ impl Args {
         rules.weight = self.weight;
         rules.feedback = self.feedback.clone();
         rules.attributes = self.attributes.clone();
+        rules.context = self.context.clone();
         Ok(rules)
     }
 }

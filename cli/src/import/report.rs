@@ -23,6 +23,9 @@ pub fn mapping_line(checked: &Checked) -> String {
     let mut line = format!("{} ({}):", checked.input.shown(), checked.kind);
     if let Some(observations) = &checked.observations {
         let _ = write!(line, " {}", observations.mapping);
+        if !observations.context.is_empty() {
+            let _ = write!(line, ", context of {}", listed(&observations.context));
+        }
     }
     if let Some(items) = &checked.items {
         let _ = write!(line, " items by {}", name(&items.item_column));
@@ -206,8 +209,13 @@ fn of_observations(text: &mut String, file: &Checked, found: &CheckedObservation
     if found.mapping.get(Role::Label).is_none() {
         let _ = writeln!(text, "  label    the same for all: it happened (suits \"loss\": \"implicit\")");
     }
+    for (column, kind) in found.context.iter().zip(&found.context_kinds) {
+        let _ = writeln!(text, "  context  {}: {}", name(column), kind.words());
+    }
     let unused = (0..found.columns.len()).filter(|index| !found.mapping.uses(*index));
-    let unused: Vec<&str> = unused.map(|index| found.columns[index].as_str()).collect();
+    let unused = unused.map(|index| found.columns[index].as_str());
+    let unused: Vec<&str> =
+        unused.filter(|column| !found.context.iter().any(|of_context| of_context == column)).collect();
     if !unused.is_empty() {
         let _ = writeln!(text, "  unused   {}", listed(&unused));
     }

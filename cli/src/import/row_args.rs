@@ -17,7 +17,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Clone, PartialEq, Default, clap::Args)]
 pub struct RowArgs {
     /// Columns by role, such as user=customer_id,label=stars; roles are user, item, label, time, weight, feedback, id,
-    /// decision. `ROLE=` means no column, also not a guessed one.
+    /// decision, context. `ROLE=` means no column, also not a guessed one.
     #[arg(long, value_name = "ROLE=COLUMN,…", value_delimiter = ',', value_parser = Wish::parse)]
     map: Vec<Wish>,
     /// The label of every row, for data where each row means that something happened.

@@ -144,7 +144,7 @@ impl<'a> Sending<'a> {
         self.progress.begin("sending", input);
         let first_reading = checked.is_none();
         let mut rows = match checked {
-            Some(checked) => Observations::open_again(input, self.rules, checked.repeats)?,
+            Some(checked) => Observations::open_again(input, self.rules, checked.repeats, checked.context_kinds)?,
             None => Observations::open(input, self.rules)?,
         };
         if first_reading {

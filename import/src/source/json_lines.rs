@@ -134,7 +134,7 @@ impl Rows for JsonLines {
                 let texts: Option<Vec<String>> = entries.iter().map(text).collect();
                 texts.map_or(Cell::Unusable("a list of other things than texts and numbers"), Cell::Texts)
             }
-            Some(Value::Object(_)) => Cell::Unusable("a JSON object"),
+            Some(object @ Value::Object(_)) => Cell::Object(object.to_string()),
         }
     }
 

@@ -140,3 +140,41 @@ fn rows_of_feedback_may_describe_their_items() {
     assert_eq!((rows.len(), contradictions), (2, 0));
     assert_eq!(taken(&input, &rules).len(), 3);
 }
+
+/// The contexts of these rows, as JSON.
+fn contexts(taken: &[Taken]) -> Vec<String> {
+    taken.iter().map(|taken| serde_json::to_string(&taken.context).unwrap()).collect()
+}
+
+#[test]
+fn columns_become_fields_of_the_context_with_one_type_each() {
+    let text = "user,item,rating,device,hour,tags,size\na,1,4,phone,21,home|sale,9\nb,1,5,,7.5,home,large\nc,2,3,,,,\n";
+    let context = ["device", "hour", "tags", "size"].map(str::to_owned).to_vec();
+    let rules = Rules { context, ..rules(&[]) };
+    assert_eq!(
+        contexts(&taken_of(text.as_bytes(), &rules)),
+        [
+            r#"{"device":"phone","hour":21,"size":"9","tags":["home","sale"]}"#,
+            r#"{"hour":7.5,"size":"large","tags":["home"]}"#,
+            "null",
+        ]
+    );
+    let folder = Folder::of(&[("r.csv", text.as_bytes())]);
+    let (checked, _) = checked(&folder.input("r.csv").unwrap(), &rules).unwrap();
+    let observations = checked.observations.unwrap();
+    let kinds: Vec<&str> = observations.context_kinds.iter().map(|kind| kind.words()).collect();
+    assert_eq!(kinds, ["text", "number", "list", "text"]);
+    let first: Vec<Taken> = observations.first.into_iter().map(|(_, taken)| taken).collect();
+    assert!(contexts(&first)[0].contains(r#""size":"9""#), "as the second reading takes it");
+}
+
+#[test]
+fn contexts_of_exports_and_of_json_lines_are_taken_as_they_are() {
+    let rows = [
+        r#"{"user": "a", "item": 1, "rating": 4, "observation_id": "x", "context": {"hour": 3, "new": true}}"#,
+        r#"{"user": "a", "item": 2, "rating": 4, "observation_id": "y", "context": "{\"hour\": 4}"}"#,
+        r#"{"user": "a", "item": 3, "rating": 4, "observation_id": "z", "context": null}"#,
+    ];
+    let taken = taken_of(rows.join("\n").as_bytes(), &rules(&[]));
+    assert_eq!(contexts(&taken), [r#"{"hour":3,"new":true}"#, r#"{"hour":4}"#, "null"]);
+}

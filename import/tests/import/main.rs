@@ -9,6 +9,7 @@ mod reading;
 use std::fs;
 use std::path::PathBuf;
 
+use celeris_import::check::CheckedObservations;
 use celeris_import::error::Fault;
 use celeris_import::mapping::Wish;
 use celeris_import::{BadRow, Checked, ImportError, Input, ItemRow, ItemRows, Observations, Rules, Taken, check, find};
@@ -65,8 +66,8 @@ fn checked(input: &Input, rules: &Rules) -> Result<(Checked, Vec<BadRow>), Impor
 fn taken(input: &Input, rules: &Rules) -> Vec<Taken> {
     let (checked, bad) = checked(input, rules).unwrap();
     assert_eq!(bad, []);
-    let repeats = checked.observations.unwrap().repeats;
-    let mut rows = Observations::open_again(input, rules, repeats).unwrap();
+    let CheckedObservations { repeats, context_kinds, .. } = checked.observations.unwrap();
+    let mut rows = Observations::open_again(input, rules, repeats, context_kinds).unwrap();
     std::iter::from_fn(|| rows.advance().unwrap()).collect()
 }
 

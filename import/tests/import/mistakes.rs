@@ -218,3 +218,27 @@ fn other_files_are_named_with_the_way_to_read_them() {
     let missing = find(&[folder.path("no-such-file.csv")], None).unwrap_err().to_string();
     assert!(missing.contains("no-such-file.csv: "), "{missing}");
 }
+
+#[test]
+fn contexts_that_the_node_would_refuse_are_found_in_the_first_reading() {
+    let context = |names: &[&str]| Rules {
+        context: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..rules(&["context=about"])
+    };
+    let text = "user,item,label,about,device\n1,2,3,,phone\n";
+    assert_message(text, &context(&["device"]), &["nothing is wrong"]);
+    assert_message(text, &context(&["devise"]), &["--context", "no column \"devise\"", "about, device"]);
+    for (about, words) in
+        [("phone", ["about", "\"phone\" is not a JSON object"]), ("[1]", ["about", "not a JSON object"])]
+    {
+        assert_message(&format!("user,item,label,about\n1,2,3,{about}\n"), &context(&[]), &words);
+    }
+    let nested = "user,item,label,about\n1,2,3,\"{\"\"a\"\": {}}\"\n";
+    assert_message(
+        nested,
+        &context(&[]),
+        &["the context", "expected a number, a string, a boolean or a list of strings"],
+    );
+    let long = format!("user,item,label,device\n1,2,3,{}\n", "x".repeat(1100));
+    assert_message(&long, &Rules { context: vec!["device".to_owned()], ..rules(&[]) }, &["the context", "1024 bytes"]);
+}
