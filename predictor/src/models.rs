@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use celeris_model::{ModelId, ModelName, Prediction, StreamName, UserEpoch, UserId, VersionId};
+use celeris_model::{ModelId, ModelName, Prediction, StreamFields, StreamName, UserEpoch, UserId, VersionId};
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::PredictorError;
@@ -285,6 +285,14 @@ impl Models {
     /// `UnknownModel`.
     pub fn check_serves(&self, name: &ModelName) -> Result<(), PredictorError> {
         self.on_stream_of(name).map(drop)
+    }
+
+    /// The fields of the contexts on the stream of a model or selection.
+    ///
+    /// # Errors
+    /// `UnknownModel`.
+    pub fn context_fields(&self, name: &ModelName) -> Result<Arc<StreamFields>, PredictorError> {
+        self.on_stream_of(name).map(|served| served.catalog.fields())
     }
 
     /// The stream of the model or selection.

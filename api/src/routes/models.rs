@@ -36,12 +36,14 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         comparison: status.and_then(|status| status.comparison).map(Into::into),
     });
     let recent = node.manager.monitoring().recent_loss(id);
+    let context_fields = node.predictor.models().context_fields(&config.name)?;
     Ok(Model {
         kind: Kind::Model,
         id: id.0,
         versions: node.manager.registry().versions(&config.name)?.len(),
         items: node.predictor.models().active(&config.name)?.theta.items().len(),
         observations: node.storage.log().watermark(&config.stream).records(),
+        context_fields: context_fields.as_slice().iter().map(Into::into).collect(),
         recent_loss: recent.map(|loss| RecentLoss { metric: loss.metric.into(), value: loss.value, count: loss.count }),
         name: config.name,
         stream: config.stream,

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use celeris_model::Context;
+use celeris_model::{self as model, Context, StreamField};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 /// The circumstances of a request: at most 32 fields, whose names and values take at most 1024 bytes. A null field is as
@@ -18,6 +19,36 @@ pub enum ContextField {
     Text(String),
     Boolean(bool),
     Texts(Vec<String>),
+}
+
+/// A field that contexts of a stream have had. It keeps its type.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ContextFieldOfStream {
+    name: String,
+    #[serde(rename = "type")]
+    kind: ContextType,
+}
+
+/// The type of a field of contexts.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ContextType {
+    Number,
+    Text,
+    Boolean,
+    Texts,
+}
+
+impl From<&StreamField> for ContextFieldOfStream {
+    fn from(StreamField { name, kind }: &StreamField) -> Self {
+        let kind = match kind {
+            model::ContextType::Number => ContextType::Number,
+            model::ContextType::Text => ContextType::Text,
+            model::ContextType::Boolean => ContextType::Boolean,
+            model::ContextType::Texts => ContextType::Texts,
+        };
+        Self { name: name.clone(), kind }
+    }
 }
 
 /// `None` for a context without fields.

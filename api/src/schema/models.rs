@@ -6,6 +6,7 @@ use celeris_model::{HalfLife, LabelRange, ModelName, StreamName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::context::ContextFieldOfStream;
 use super::ids::{Name, NameOrInteger};
 use super::nullable;
 use super::policies::{Policy, PolicyOrName};
@@ -247,6 +248,8 @@ pub struct Model {
     pub trainer: Trainer,
     /// The reward of shown slots without a reward in time; null if there is none.
     pub default_reward: Option<DefaultReward>,
+    /// The fields that the contexts on the model's stream have had, with their types, in the order in which they came.
+    pub context_fields: Vec<ContextFieldOfStream>,
     /// Creation time, in Unix milliseconds.
     pub created: i64,
     /// The active version.

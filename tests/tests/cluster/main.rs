@@ -4,6 +4,7 @@
 
 mod backup;
 mod checker;
+mod context;
 mod decisions;
 mod faults;
 mod life;

@@ -102,3 +102,87 @@ fn what_is_no_context_is_refused_by_the_name_of_its_field() {
     }
     assert_eq!(films.user("u", 10)["user_epoch"], 0, "nothing was learnt");
 }
+
+#[test]
+fn a_field_of_a_stream_keeps_its_type() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = || ProcessOptions::default().serve(&dir.path().join("data"));
+    let node = serve();
+    let films = create_model(&node.client(), "films", 5);
+    let observe = |films: &ModelClient, context: Value| {
+        films.post("observe", &json!({"user": "u", "item": "item-1", "label": 1, "context": context}))
+    };
+    observe(&films, json!({"hour": 21, "device": "phone"})).expect(200);
+    observe(&films, json!({"tags": ["a"], "hour": 22})).expect(200);
+    let fields = json!([
+        {"name": "device", "type": "text"}, {"name": "hour", "type": "number"}, {"name": "tags", "type": "texts"}
+    ]);
+    assert_eq!(films.get("").expect(200)["context_fields"], fields);
+    let refused = |films: &ModelClient| {
+        let other = json!({"hour": "late", "page": "home"});
+        let items = all_items();
+        for (call, body) in [
+            ("predict", json!({"user": "u", "items": items, "context": other})),
+            ("topk", json!({"user": "u", "items": items, "k": 3, "context": other})),
+            ("recommend", json!({"user": "u", "k": 3, "context": other})),
+            ("observe", json!({"user": "u", "item": "item-1", "label": 1, "context": other})),
+        ] {
+            let reply = films.post(call, &body);
+            assert_eq!((reply.status, reply.body["field"].as_str()), (422, Some("context")), "{call}: {}", reply.text);
+            assert!(reply.text.contains("hour: the stream has a number in this field, got a string"), "{}", reply.text);
+        }
+    };
+    refused(&films);
+    let lines = [json!({"hour": true}), json!({"hour": 3})];
+    let lines = lines.map(|context| json!({"user": "u", "item": "item-1", "label": 1, "context": context}).to_string());
+    let answers: Vec<_> = films.observe_lines(&lines.join("\n")).unwrap().collect();
+    assert!(answers[0].is_err() && answers[1].is_ok(), "{answers:?}");
+    assert_eq!(films.get("").expect(200)["context_fields"], fields, "what is refused defines nothing");
+    // Another model of the stream has its fields; one of another stream has its own.
+    node.client().post("/v1/models", &json!({"name": "other", "stream": "films", "dim": 4})).expect(201);
+    node.client().post("/v1/models", &json!({"name": "books", "dim": 4})).expect(201);
+    refused(&node.model("other"));
+    observe(&node.model("books"), json!({"hour": "late"})).expect(200);
+    drop(node);
+    let node = serve();
+    assert_eq!(node.model("films").get("").expect(200)["context_fields"], fields);
+    refused(&node.model("films"));
+}
+
+#[test]
+fn what_a_reward_inherits_is_what_fits_the_stream() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let films = create_model(&node.client(), "films", 5);
+    let context = json!({"hour": "late", "page": "home"});
+    let ranked =
+        films.post("topk", &json!({"user": "u", "items": all_items(), "k": 1, "context": context})).expect(200);
+    // Meanwhile the field gets another type.
+    films.observe(&json!({"user": "v", "item": "item-1", "label": 1, "context": {"hour": 21}}));
+    let (id, item) = (&ranked["decision_id"], &ranked["items"][0]["item"]);
+    films.observe(&json!({"user": "u", "item": item, "label": 5, "decision_id": id}));
+    assert_eq!(history(&films, "u"), [json!({"page": "home"})]);
+}
+
+#[test]
+fn a_stream_has_a_bounded_number_of_fields() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let films = create_model(&node.client(), "films", 5);
+    let context = |from: usize, count: usize| -> Value {
+        (from..from + count).map(|field| (format!("f{field}"), json!(1))).collect::<serde_json::Map<_, _>>().into()
+    };
+    let observe =
+        |context: Value| films.post("observe", &json!({"user": "u", "item": "item-1", "label": 1, "context": context}));
+    (0..8).for_each(|part| drop(observe(context(32 * part, 32)).expect(200)));
+    let refused = observe(context(255, 2));
+    assert_eq!(refused.status, 422);
+    assert!(
+        refused.text.contains("f256: the contexts of a stream have at most 256 different fields"),
+        "{}",
+        refused.text
+    );
+    observe(context(255, 1)).expect(200);
+    let ranked = films.post("topk", &json!({"user": "u", "items": all_items(), "k": 1, "context": context(256, 1)}));
+    assert_eq!(ranked.status, 422);
+}
