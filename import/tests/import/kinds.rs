@@ -5,7 +5,7 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::{Folder, items, rules, taken, taken_of};
+use crate::{Folder, checked, items, rules, taken, taken_of};
 use celeris_import::source::Delimiter;
 use celeris_import::{Rules, Taken, TimeUnit, find};
 

@@ -154,7 +154,7 @@ impl Ingest {
             None => Ok(Cow::Owned(fields.fitting(given))),
         };
         let mut fields = catalog.fields();
-        let missing = fields.missing(&fitting(&fields)?);
+        let missing = fields.missing(&*fitting(&fields)?);
         if !missing.is_empty() {
             self.catalog.define_fields(catalog, &missing)?;
             fields = catalog.fields();
