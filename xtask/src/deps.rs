@@ -14,7 +14,7 @@ struct CrateRule {
 
 /// The rules of all crates of the workspace, in dependency order. A new crate must be added here
 /// first.
-const RULES: [CrateRule; 22] = [
+const RULES: [CrateRule; 23] = [
     CrateRule { name: "celeris-skip", may_use: &[] },
     CrateRule { name: "celeris-kernel", may_use: &[] },
     CrateRule { name: "celeris-sandbox", may_use: &[] },
@@ -25,6 +25,7 @@ const RULES: [CrateRule; 22] = [
     CrateRule { name: "celeris-export", may_use: &["celeris-model", "celeris-storage", "celeris-formats"] },
     CrateRule { name: "celeris-features", may_use: &["celeris-kernel", "celeris-model", "celeris-formats"] },
     CrateRule { name: "celeris-bandits", may_use: &["celeris-model"] },
+    CrateRule { name: "celeris-pipelines", may_use: &["celeris-kernel", "celeris-model"] },
     CrateRule { name: "celeris-datasets", may_use: &["celeris-model", "celeris-skip"] },
     CrateRule { name: "celeris-import", may_use: &["celeris-model", "celeris-formats", "celeris-datasets"] },
     CrateRule { name: "celeris-retrieval", may_use: &["celeris-kernel", "celeris-model"] },
@@ -40,6 +41,7 @@ const RULES: [CrateRule; 22] = [
         name: "celeris-manager",
         may_use: &[
             "celeris-model",
+            "celeris-pipelines",
             "celeris-storage",
             "celeris-formats",
             "celeris-export",
@@ -55,6 +57,7 @@ const RULES: [CrateRule; 22] = [
         name: "celeris-api",
         may_use: &[
             "celeris-model",
+            "celeris-pipelines",
             "celeris-storage",
             "celeris-cluster",
             "celeris-export",
@@ -86,6 +89,7 @@ const RULES: [CrateRule; 22] = [
             "celeris-kernel",
             "celeris-sandbox",
             "celeris-model",
+            "celeris-pipelines",
             "celeris-storage",
             "celeris-export",
             "celeris-features",

@@ -1,0 +1,16 @@
+//! Facts about pipelines as their users see them.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::needless_pass_by_value, reason = "declarations are literals of JSON")]
+
+mod declarations;
+mod engine;
+mod equality;
+mod fits;
+mod hostile;
+mod known;
+mod objects;
+mod optimizer;
+mod random;
+mod scikit_learn;
+mod sharing;
