@@ -18,7 +18,7 @@ pub struct RemoteFile<'a> {
     pub bytes_max: u64,
 }
 
-/// Where a node gets the files of versions that were trained or registered on another node.
+/// Where a node gets the files of versions that were trained or registered on another node, and objects of pipelines.
 pub trait VersionSource: Send + Sync {
     /// Copies a file to `into`, which does not exist yet. Blocks the thread, for a bounded time; what
     /// it leaves after an error is removed by the caller, who tries again later. The contents are
@@ -27,6 +27,12 @@ pub trait VersionSource: Send + Sync {
     /// # Errors
     /// If no node can be reached that has the file, or it is longer than `bytes_max`.
     fn fetch(&self, file: RemoteFile<'_>, into: &Path) -> io::Result<()>;
+
+    /// The bytes of an object, `sha256:` and its digits. Blocks the thread, for a bounded time. The caller checks them.
+    ///
+    /// # Errors
+    /// `NotFound` if no node has it; others if one cannot be reached, or the object is longer than `bytes_max`.
+    fn object(&self, id: &str, bytes_max: usize) -> io::Result<Vec<u8>>;
 }
 
 /// Which nodes can serve a version, as they report it ([`crate::Manager::ready`]).

@@ -6,6 +6,7 @@ use celeris_bandits::BanditError;
 use celeris_features::FeaturesError;
 use celeris_formats::FormatError;
 use celeris_model::{ModelError, ModelId, ModelName, VersionId};
+use celeris_pipelines::{ObjectId, PipelineError};
 use celeris_predictor::PredictorError;
 use celeris_retrain::RetrainError;
 use celeris_sandbox::SandboxError;
@@ -112,6 +113,21 @@ pub enum ManagerError {
     /// The stream has no observations to train on.
     #[error("stream {stream} holds no observations yet; send some to POST /v1/models/{{model}}/observe first")]
     NoObservations { stream: celeris_model::StreamName },
+    #[error("no pipeline is named {pipeline}; GET /v1/pipelines lists them")]
+    UnknownPipeline { pipeline: String },
+    #[error("{max} pipelines are declared already; delete one first")]
+    TooManyPipelines { max: usize },
+    #[error("there is no object {id}; send it by PUT /v1/objects/{id}")]
+    UnknownObject { id: ObjectId },
+    #[error(
+        "the objects of all pipelines take {bytes} bytes already, and at most {max} with this one; delete a pipeline first"
+    )]
+    TooManyObjects { bytes: u64, max: u64 },
+    #[error("the disk has {free} bytes left, which are kept for the log; free some, then send the object again")]
+    ObjectsFull { free: u64 },
+    /// A pipeline or an object is invalid, or cannot be run.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
     /// A file system operation failed.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },

@@ -11,6 +11,7 @@
 //! promotion          gate, shadow mode, switch, guard and rollback
 //! training           retrain jobs
 //! triggers           starts trainings
+//! pipelines          declarations and objects of computed features
 //! policy_evaluation  off-policy evaluation, over the registry
 //! decisions          default rewards and expiry of decisions, over the registry
 //! following          a node of a cluster: brings its memory and files in line with the registry
@@ -36,6 +37,7 @@ mod low_priority;
 mod manager;
 mod metric;
 pub mod monitoring;
+pub mod pipelines;
 pub mod policy_evaluation;
 pub mod promotion;
 pub mod registry;
@@ -51,6 +53,9 @@ pub use job_id::JobId;
 pub use manager::{Manager, ManagerOptions};
 pub use metric::Metric;
 pub use monitoring::{MeanLoss, Monitoring, Quality, RecentLoss};
+pub use pipelines::{
+    DescribedPipeline, Explained, PipelineInput, PipelineRecord, Pipelines, StoredObject, keep_objects,
+};
 pub use policy_evaluation::{EvaluationReport, EvaluationRequest, PolicyEvaluation, Skipped};
 pub use promotion::{GuardStatus, ItemsOnlyIn, Moved, Promotion, VersionDiff};
 pub use registry::{

@@ -18,6 +18,7 @@ use crate::error::ManagerError;
 use crate::following::{Following, FollowingThread};
 use crate::leadership::Leadership;
 use crate::monitoring::{Behind, Monitoring};
+use crate::pipelines::Pipelines;
 use crate::policy_evaluation::PolicyEvaluation;
 use crate::promotion::Promotion;
 use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry, VersionStore, begin_default_rewards, model_key};
@@ -69,6 +70,7 @@ pub struct Manager {
     promotion: Arc<Promotion>,
     training: Arc<Training>,
     triggers: AutomaticRetraining,
+    pipelines: Arc<Pipelines>,
     policy_evaluation: PolicyEvaluation,
     decisions: Arc<DecisionMaintenance>,
 }
@@ -132,6 +134,7 @@ impl Manager {
             promotion: promotion.clone(),
         };
         let training = Training::open(storage.clone(), uses, (trainer, training_options))?;
+        let pipelines = Arc::new(Pipelines::open(storage.clone(), leadership.clone(), peers.clone())?);
         let following = Following {
             storage: storage.clone(),
             predictor: predictor.clone(),
@@ -139,6 +142,7 @@ impl Manager {
             versions: versions.clone(),
             monitoring: monitoring.clone(),
             training: training.clone(),
+            pipelines: pipelines.clone(),
             peers,
             state: Mutex::default(),
             woken: Condvar::new(),
@@ -154,6 +158,7 @@ impl Manager {
                 monitoring: monitoring.clone(),
                 training: training.clone(),
             },
+            pipelines,
             policy_evaluation: PolicyEvaluation::new(
                 storage.clone(),
                 predictor.clone(),
@@ -233,6 +238,7 @@ impl Manager {
     /// and items that it has changed. Call it for each, in order, before records that were appended
     /// after it are applied. What takes longer is done by a thread.
     pub fn applied(&self, documents: &[RegistryKey], items: &[ChangedItem]) {
+        self.pipelines.take_in(documents);
         if let Some(following) = &self.following {
             following.following().applied(documents, items);
         }
@@ -303,6 +309,12 @@ impl Manager {
     #[must_use]
     pub fn training(&self) -> &Arc<Training> {
         &self.training
+    }
+
+    /// Declared pipelines and their objects.
+    #[must_use]
+    pub fn pipelines(&self) -> &Pipelines {
+        &self.pipelines
     }
 
     /// Off-policy evaluation.

@@ -5,7 +5,7 @@
 //! monitors, events, jobs, items, the removal of models, and the switch to a version that is
 //! prepared. The rest is done by a thread (`reconcile.rs`), which compares the registry with what
 //! the predictor serves, so that it does not matter how many commits it has missed: versions are
-//! fetched, loaded and warmed, and files of deleted models and versions are removed. It tries again
+//! fetched, loaded and warmed, objects of pipelines are fetched, and files of deleted models and versions are removed. It tries again
 //! what fails. Until then a model serves the version before, or is out of service if there is none.
 //!
 //! Nothing is written to the registry here. The thread runs on the node that leads too, which may
@@ -28,6 +28,7 @@ use self::reconcile::Retry;
 use crate::cluster::{Peers, readiness_of};
 use crate::error::ManagerError;
 use crate::monitoring::Monitoring;
+use crate::pipelines::Pipelines;
 use crate::registry::{ModelRecord, Registry, VersionStore, names_by_id};
 use crate::training::Training;
 
@@ -36,7 +37,7 @@ use crate::training::Training;
 const ITEMS_WAITING_MAX: usize = 1 << 20;
 
 /// Kinds of documents that the thread compares with files or versions in memory.
-const RECONCILED: [&str; 6] = ["model", "version", "selection", "prepared", "deleted", "pruned"];
+const RECONCILED: [&str; 7] = ["model", "version", "selection", "prepared", "deleted", "pruned", "pipeline"];
 
 /// The components that are brought in line.
 pub(crate) struct Following {
@@ -46,6 +47,7 @@ pub(crate) struct Following {
     pub(crate) versions: Arc<VersionStore>,
     pub(crate) monitoring: Arc<Monitoring>,
     pub(crate) training: Arc<Training>,
+    pub(crate) pipelines: Arc<Pipelines>,
     /// `None` if versions are not fetched.
     pub(crate) peers: Option<Peers>,
     pub(crate) state: Mutex<State>,

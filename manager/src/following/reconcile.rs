@@ -75,6 +75,7 @@ impl Following {
     fn reconcile(&self) -> Result<(), ManagerError> {
         self.read_stale()?;
         self.remove_deleted()?;
+        let objects = self.pipelines.fetch_objects();
         let mut wanted = BTreeSet::new();
         let mut records = Vec::new();
         for (key, record) in self.storage.registry().list::<ModelRecord>(&models_key()?)? {
@@ -98,7 +99,8 @@ impl Following {
             wanted.extend(self.keep_files(record)?);
         }
         self.state.lock().retries.retain(|of, _| wanted.contains(of));
-        self.open_selections()
+        self.open_selections()?;
+        objects
     }
 
     /// Reads again what could not be read when it was applied.

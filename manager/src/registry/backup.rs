@@ -73,4 +73,8 @@ impl VersionSource for Noting<'_> {
         self.lacks.store(lacks, Ordering::Relaxed);
         fetched
     }
+
+    fn object(&self, id: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+        self.source.object(id, bytes_max)
+    }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use celeris_manager::{Manager, ManagerOptions, Peers, Readiness, RemoteFile, TrainingOptions, VersionSource};
 use celeris_model::{ItemId, LogId, ModelName, NodeName, Observation, Shards, UserId, VersionId};
+use celeris_pipelines::ObjectId;
 use celeris_predictor::{Observed, PredictRequest, Predictor, PredictorOptions};
 use celeris_storage::memory_log::{MemoryLog, cursor_at, position_of};
 use celeris_storage::{Applied, ClusterIdentity, Storage, StorageError, StorageOptions};
@@ -72,6 +73,13 @@ impl VersionSource for Seen {
             return std::fs::write(into, contents);
         }
         Err(io::Error::other("no node has it"))
+    }
+
+    fn object(&self, id: &str, _bytes_max: usize) -> io::Result<Vec<u8>> {
+        let id = ObjectId::parse(id).unwrap();
+        let found =
+            self.network.others(self.by).into_iter().find_map(|(_, other)| other.pipelines().object_bytes(id).ok());
+        found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 

@@ -1,0 +1,359 @@
+//! Pipelines: declared once for the cluster, compiled on each node that runs them.
+//!
+//! The registry has the declarations; objects, which are large, are files ([`object_files`]). Both are written by the
+//! node that leads. The others get the objects of declared pipelines from it when they need them: an object is named by
+//! its checksum, so it does not matter where its bytes come from.
+
+mod object_files;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use celeris_model::{Context, ModelName, Timestamp};
+use celeris_pipelines::graph::Outline;
+use celeris_pipelines::limits::OBJECT_BYTES_MAX;
+use celeris_pipelines::objects::ObjectFacts;
+use celeris_pipelines::plan::Explanation;
+use celeris_pipelines::{Catalog, Object, ObjectId, Objects, PipelineError, PipelineSpec, Plan, Record, Scratch};
+use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use self::object_files::ObjectFiles;
+use crate::cluster::{Peers, VersionSource};
+use crate::error::ManagerError;
+use crate::leadership::Leadership;
+
+/// Maximum number of pipelines.
+pub const PIPELINES_MAX: usize = 1000;
+
+/// Maximum bytes of all objects together: pipelines that run hold them in memory.
+pub const OBJECTS_BYTES_MAX: u64 = 1 << 30;
+
+/// Maximum number of records of one request to run a pipeline.
+pub const RECORDS_MAX: usize = 1000;
+
+/// Maximum length of a declaration as JSON, in bytes.
+const DECLARATION_BYTES_MAX: usize = 256 << 10;
+
+const KIND: &str = "pipeline";
+
+fn key(name: &str) -> Result<RegistryKey, StorageError> {
+    RegistryKey::new([KIND, name])
+}
+
+/// A declared pipeline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PipelineRecord {
+    pub spec: PipelineSpec,
+    /// Counts the declarations of this name, from 1.
+    pub revision: u64,
+    /// Of this revision.
+    pub declared: Timestamp,
+}
+
+/// A pipeline, and what is known of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DescribedPipeline {
+    pub record: PipelineRecord,
+    pub outline: Outline,
+    /// Its stages, if they were asked for and all parameters are there.
+    pub explanation: Option<Explanation>,
+}
+
+/// One input of a pipeline.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PipelineInput {
+    /// The attributes of the item.
+    pub item: Map<String, Value>,
+    pub context: Context,
+}
+
+/// An object that is on the disk of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredObject {
+    pub id: ObjectId,
+    pub bytes: u64,
+    /// The pipelines that name it.
+    pub used_by: Vec<String>,
+}
+
+/// Whether the stages of a pipeline are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Explained {
+    Yes,
+    No,
+}
+
+/// The pipelines of a node.
+pub struct Pipelines {
+    storage: Storage,
+    leadership: Arc<Leadership>,
+    files: Arc<ObjectFiles>,
+    peers: Option<Peers>,
+    objects: Objects,
+    stages: Catalog,
+    /// Plans by the names of their pipelines, with their revision.
+    plans: Mutex<BTreeMap<String, (u64, Arc<Plan>)>>,
+    /// Held while declarations or files are changed.
+    changing: Mutex<()>,
+}
+
+impl Pipelines {
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn open(
+        storage: Storage,
+        leadership: Arc<Leadership>,
+        peers: Option<Peers>,
+    ) -> Result<Self, ManagerError> {
+        let files = Arc::new(ObjectFiles::open(storage.dir())?);
+        let (here, others) = (Arc::clone(&files), peers.clone());
+        let objects = Objects::loading(move |id| load(&here, others.as_ref(), id).map_err(|error| error.to_string()));
+        let (plans, changing) = (Mutex::default(), Mutex::default());
+        let stages = Catalog::default();
+        let pipelines = Self { storage, leadership, files, peers, objects, stages, plans, changing };
+        // A declaration of another release must not keep the node from starting.
+        if let Err(error) = pipelines.remove_unused() {
+            tracing::warn!(%error, "objects that no pipeline names are not removed");
+        }
+        Ok(pipelines)
+    }
+
+    /// Takes in documents of the registry that another node has changed.
+    pub(crate) fn take_in(&self, documents: &[RegistryKey]) {
+        for document in documents {
+            if let [kind, name] = document.parts()
+                && kind == KIND
+            {
+                self.plans.lock().remove(name);
+            }
+        }
+    }
+
+    /// Stores an object under its checksum; durable when it returns.
+    ///
+    /// # Errors
+    /// `Pipeline` if the bytes are not those of an object or have another checksum, `TooManyObjects`, `ObjectsFull`, `Io`,
+    /// or `Storage(NotOwner)` unless this node leads.
+    pub fn put_object(&self, id: ObjectId, bytes: &[u8]) -> Result<StoredObject, ManagerError> {
+        self.leadership.term()?;
+        let received = ObjectId::of(bytes);
+        if received != id {
+            return Err(PipelineError::Checksum { expected: id, received }.into());
+        }
+        Object::decode(bytes)?;
+        let _changing = self.changing.lock();
+        let others = self.files.bytes_without(id)?;
+        if others.saturating_add(bytes.len() as u64) > OBJECTS_BYTES_MAX {
+            return Err(ManagerError::TooManyObjects { bytes: others, max: OBJECTS_BYTES_MAX });
+        }
+        self.files.write(id, bytes)?;
+        self.object(id)
+    }
+
+    /// An object on the disk of this node.
+    ///
+    /// # Errors
+    /// `UnknownObject`, or `Storage`.
+    pub fn object(&self, id: ObjectId) -> Result<StoredObject, ManagerError> {
+        let bytes = self.files.length(id).ok_or(ManagerError::UnknownObject { id })?;
+        let names = |record: PipelineRecord| record.spec.objects().contains(&id).then_some(record.spec.name);
+        Ok(StoredObject { id, bytes, used_by: self.records()?.into_iter().filter_map(names).collect() })
+    }
+
+    /// The bytes of an object.
+    ///
+    /// # Errors
+    /// `UnknownObject` or `Io`.
+    pub fn object_bytes(&self, id: ObjectId) -> Result<Vec<u8>, ManagerError> {
+        let read = self.files.read(id).map_err(ManagerError::io(self.storage.dir().join("objects")))?;
+        read.ok_or(ManagerError::UnknownObject { id })
+    }
+
+    /// Declares a pipeline, or its next revision. The same declaration again changes nothing.
+    ///
+    /// # Errors
+    /// `Pipeline` if the declaration is invalid or names an object that is not there, `TooManyPipelines`, or `Storage`,
+    /// with `NotOwner` unless this node leads.
+    pub fn declare(&self, spec: PipelineSpec) -> Result<DescribedPipeline, ManagerError> {
+        ModelName::new(spec.name.as_str())?;
+        let bytes = serde_json::to_vec(&spec).map_or(usize::MAX, |json| json.len());
+        if bytes > DECLARATION_BYTES_MAX {
+            let problem =
+                format!("it has {bytes} bytes, the maximum is {DECLARATION_BYTES_MAX}; make objects of its parameters");
+            return Err(PipelineError::Declaration { problem }.into());
+        }
+        let outline = Outline::of(&spec, &self.objects)?;
+        let _changing = self.changing.lock();
+        self.leadership.term()?;
+        let before = self.record(&spec.name)?;
+        if before.is_none() && self.records()?.len() >= PIPELINES_MAX {
+            return Err(ManagerError::TooManyPipelines { max: PIPELINES_MAX });
+        }
+        let record = match before {
+            Some(before) if before.spec == spec => before,
+            before => {
+                let revision = before.map_or(1, |before| before.revision + 1);
+                let record = PipelineRecord { spec, revision, declared: SystemTime::now().into() };
+                let mut batch = RegistryBatch::new();
+                batch.put(key(&record.spec.name)?, &record)?;
+                self.storage.registry().commit(&batch)?;
+                self.remove_unused()?;
+                record
+            }
+        };
+        Ok(DescribedPipeline { record, outline, explanation: None })
+    }
+
+    /// Deletes a pipeline, and the objects that no other one names.
+    ///
+    /// # Errors
+    /// `UnknownPipeline`, or `Storage`, with `NotOwner` unless this node leads.
+    pub fn delete(&self, name: &str) -> Result<(), ManagerError> {
+        let _changing = self.changing.lock();
+        self.leadership.term()?;
+        self.known(name)?;
+        let mut batch = RegistryBatch::new();
+        batch.delete(key(name)?);
+        self.storage.registry().commit(&batch)?;
+        self.plans.lock().remove(name);
+        self.remove_unused()
+    }
+
+    fn remove_unused(&self) -> Result<(), ManagerError> {
+        let used = self.objects_of_pipelines()?;
+        self.files.remove_unused(|id| used.contains(&id))
+    }
+
+    fn objects_of_pipelines(&self) -> Result<BTreeSet<ObjectId>, ManagerError> {
+        Ok(self.records()?.iter().flat_map(|record| record.spec.objects()).collect())
+    }
+
+    /// All pipelines, by name.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub fn list(&self) -> Result<Vec<PipelineRecord>, ManagerError> {
+        Ok(self.records()?)
+    }
+
+    /// A pipeline; with its stages if `explained`, and all of its parameters are there.
+    ///
+    /// # Errors
+    /// `UnknownPipeline`, `Pipeline` if an object cannot be read, or `Storage`.
+    pub fn describe(&self, name: &str, explained: Explained) -> Result<DescribedPipeline, ManagerError> {
+        let record = self.known(name)?;
+        let outline = Outline::of(&record.spec, &self.objects)?;
+        let explanation = match explained {
+            Explained::Yes if outline.unfitted.is_empty() => Some(self.plan(&record)?.explain()),
+            _ => None,
+        };
+        Ok(DescribedPipeline { record, outline, explanation })
+    }
+
+    /// Runs a pipeline on some inputs; one row for each.
+    ///
+    /// # Errors
+    /// `UnknownPipeline`, `Pipeline` if it is not fitted or an object cannot be read, or `Storage`.
+    pub fn run(&self, name: &str, inputs: &[PipelineInput]) -> Result<Vec<Vec<f32>>, ManagerError> {
+        let plan = self.plan(&self.known(name)?)?;
+        let mut scratch = Scratch::default();
+        let run = |PipelineInput { item, context }: &PipelineInput| {
+            let mut row = vec![0.0; plan.dim()];
+            plan.run(Record { item, context }, &mut scratch, &mut row)?;
+            Ok(row)
+        };
+        inputs.iter().map(run).collect()
+    }
+
+    /// Gets the objects of declared pipelines that are not here from other nodes, and removes those that none names. Blocks
+    /// the thread.
+    ///
+    /// # Errors
+    /// `Storage`, `Io`, or `Pipeline` if a node has sent something else.
+    pub(crate) fn fetch_objects(&self) -> Result<(), ManagerError> {
+        for id in self.objects_of_pipelines()? {
+            if self.files.length(id).is_none() {
+                load(&self.files, self.peers.as_ref(), id)?;
+            }
+        }
+        let _changing = self.changing.lock();
+        self.remove_unused()
+    }
+
+    /// What the plans of this node hold of objects.
+    #[must_use]
+    pub fn objects_in_memory(&self) -> Vec<ObjectFacts> {
+        self.objects.facts()
+    }
+
+    /// The plan of a pipeline, compiled when it is first needed.
+    fn plan(&self, record: &PipelineRecord) -> Result<Arc<Plan>, ManagerError> {
+        let PipelineRecord { spec, revision, .. } = record;
+        if let Some((compiled, plan)) = self.plans.lock().get(&spec.name)
+            && compiled == revision
+        {
+            return Ok(Arc::clone(plan));
+        }
+        // Not under the lock: objects may come from another node.
+        let plan = Arc::new(Plan::compile(spec, &self.objects, &self.stages)?);
+        self.plans.lock().insert(spec.name.clone(), (*revision, Arc::clone(&plan)));
+        Ok(plan)
+    }
+
+    fn record(&self, name: &str) -> Result<Option<PipelineRecord>, StorageError> {
+        self.storage.registry().get(&key(name)?)
+    }
+
+    fn known(&self, name: &str) -> Result<PipelineRecord, ManagerError> {
+        self.record(name)?.ok_or_else(|| ManagerError::UnknownPipeline { pipeline: name.to_owned() })
+    }
+
+    fn records(&self) -> Result<Vec<PipelineRecord>, StorageError> {
+        let records = self.storage.registry().list::<PipelineRecord>(&RegistryKey::new([KIND])?)?;
+        records.into_iter().map(|(_, record)| record).collect()
+    }
+}
+
+/// Gets every object that the pipelines of a copy of a store name from `source`, into the directory of the copy. Blocks
+/// the thread. Returns their number.
+///
+/// # Errors
+/// `Io` if one is not to be had, `Pipeline` if it is another one, or `Storage`.
+pub fn keep_objects(storage: &Storage, source: &dyn VersionSource) -> Result<usize, ManagerError> {
+    let files = ObjectFiles::open(storage.dir())?;
+    let records = storage.registry().list::<PipelineRecord>(&RegistryKey::new([KIND])?)?;
+    let mut ids = BTreeSet::new();
+    for (_, record) in records {
+        ids.extend(record?.spec.objects());
+    }
+    for id in &ids {
+        let bytes = source.object(&id.to_string(), OBJECT_BYTES_MAX).map_err(ManagerError::io(id.to_string()))?;
+        let received = ObjectId::of(&bytes);
+        if received != *id {
+            return Err(PipelineError::Checksum { expected: *id, received }.into());
+        }
+        files.write(*id, &bytes)?;
+    }
+    Ok(ids.len())
+}
+
+/// The bytes of an object: from the disk, or else from another node, and then on the disk too.
+fn load(files: &ObjectFiles, peers: Option<&Peers>, id: ObjectId) -> Result<Option<Vec<u8>>, ManagerError> {
+    let here = files.read(id).map_err(ManagerError::io(id.to_string()))?;
+    let Some(peers) = peers.filter(|_| here.as_ref().is_none_or(|bytes| ObjectId::of(bytes) != id)) else {
+        return Ok(here);
+    };
+    match peers.source.object(&id.to_string(), OBJECT_BYTES_MAX) {
+        Ok(bytes) if ObjectId::of(&bytes) == id => {
+            files.write(id, &bytes)?;
+            Ok(Some(bytes))
+        }
+        Ok(bytes) => Err(PipelineError::Checksum { expected: id, received: ObjectId::of(&bytes) }.into()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(here),
+        Err(error) => Err(ManagerError::io(id.to_string())(error)),
+    }
+}
