@@ -32,6 +32,7 @@ use crate::error::Problem;
         (name = "users", description = "States, histories and erasure of users"),
         (name = "models", description = "Models, and selections among models"),
         (name = "versions", description = "Versions of a model and the jobs that train them"),
+        (name = "pipelines", description = "Computed features, and the objects that they learn from"),
         (name = "quality", description = "Loss, drift, events, exploration and off-policy evaluation"),
         (name = "node", description = "Health and metrics of the node"),
     ),

@@ -5,6 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use celeris_manager::ManagerError;
 use celeris_model::ModelError;
+use celeris_pipelines::PipelineError;
 use celeris_predictor::PredictorError;
 use celeris_storage::StorageError;
 use serde::{Deserialize, Serialize};
@@ -330,6 +331,31 @@ impl From<PredictorError> for ApiError {
     }
 }
 
+impl From<PipelineError> for ApiError {
+    fn from(error: PipelineError) -> Self {
+        let node = |node: &str, field: Option<&str>| {
+            let field = field.map(|field| format!(".{field}")).unwrap_or_default();
+            format!("nodes.{node}{field}")
+        };
+        match &error {
+            PipelineError::NotFitted { .. } => Self::conflict(error),
+            PipelineError::Load { .. } | PipelineError::Overloaded { .. } => Self::unavailable(error),
+            PipelineError::OutputLength { .. }
+            | PipelineError::ForeignValues
+            | PipelineError::Threads { .. }
+            | PipelineError::GivenUp { .. } => Self::internal(error),
+            PipelineError::Node { node: name, .. } => Self::invalid(&error).at(&node(name, None)),
+            PipelineError::Parameter { node: name, field, .. }
+            | PipelineError::UnknownInput { node: name, field, .. }
+            | PipelineError::TypeMismatch { node: name, field, .. }
+            | PipelineError::MissingObject { node: name, field, .. }
+            | PipelineError::WrongKind { node: name, field, .. }
+            | PipelineError::WrongShape { node: name, field, .. } => Self::invalid(&error).at(&node(name, Some(field))),
+            _ => Self::invalid(error),
+        }
+    }
+}
+
 impl From<ManagerError> for ApiError {
     fn from(error: ManagerError) -> Self {
         match error {
@@ -352,6 +378,10 @@ impl From<ManagerError> for ApiError {
             | ManagerError::SelectionSetting { .. }
             | ManagerError::Bandit { .. }
             | ManagerError::Import { .. } => Self::invalid(error),
+            ManagerError::UnknownPipeline { .. } | ManagerError::UnknownObject { .. } => Self::not_found(error),
+            ManagerError::TooManyPipelines { .. } | ManagerError::TooManyObjects { .. } => Self::invalid(error),
+            ManagerError::ObjectsFull { .. } => Self::unavailable(error),
+            ManagerError::Pipeline(error) => error.into(),
             ManagerError::Predictor(error) => error.into(),
             ManagerError::Storage(error) => error.into(),
             ManagerError::Model(error) => error.into(),

@@ -5,12 +5,14 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, RawPathParams, R
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use celeris_model::{DecisionId, ItemId, ModelName, ObservationId, UserId, VersionId};
+use celeris_pipelines::ObjectId;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use utoipa::IntoParams;
 
 use crate::error::ApiError;
-use crate::media_types::MediaType;
+use crate::media_types::{MediaType, check_bytes};
 use crate::schema::ids::{Id, Name};
+use crate::schema::pipelines::ObjectName;
 
 /// A JSON body.
 pub struct Body<T>(pub T);
@@ -176,6 +178,63 @@ impl<S: Send + Sync> FromRequestParts<S> for InPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         path_texts(parts, state).await.map(Self)
+    }
+}
+
+/// The name of a pipeline in a path.
+#[derive(IntoParams)]
+#[into_params(names("pipeline"), parameter_in = Path)]
+pub struct InPipeline(
+    /// The name of the pipeline.
+    #[param(value_type = Name)]
+    pub ModelName,
+);
+
+impl<S: Send + Sync> FromRequestParts<S> for InPipeline {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let name: String = path_texts(parts, state).await?;
+        let unknown = |_| ApiError::not_found(format!("no pipeline is named {name}; GET /v1/pipelines lists them"));
+        ModelName::new(name.as_str()).map(Self).map_err(unknown)
+    }
+}
+
+/// The name of an object in a path.
+#[derive(IntoParams)]
+#[into_params(names("object"), parameter_in = Path)]
+pub struct InObject(
+    /// `sha256:` and 64 hexadecimal digits in lower case: the SHA-256 of its bytes.
+    #[param(value_type = ObjectName)]
+    pub ObjectId,
+);
+
+impl<S: Send + Sync> FromRequestParts<S> for InObject {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let name: String = path_texts(parts, state).await?;
+        let invalid = || {
+            ApiError::not_found(format!(
+                "{name} names no object; an object is named by sha256: and the 64 hexadecimal digits of its SHA-256, in \
+                 lower case"
+            ))
+        };
+        ObjectId::parse(&name).map(Self).ok_or_else(invalid)
+    }
+}
+
+/// The body of a request as it is.
+pub struct RawBody(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for RawBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        check_bytes(&parts.headers)?;
+        // The limits layer has already bounded and buffered the body.
+        to_bytes(body, usize::MAX).await.map(Self).map_err(ApiError::malformed)
     }
 }
 

@@ -1,7 +1,7 @@
-//! Accepted media types: bodies must be declared as JSON or NDJSON.
+//! Accepted media types: bodies must be declared as JSON, NDJSON or bytes.
 //!
 //! A page of another site may send text and form bodies to any address without a preflight, but
-//! JSON only after a preflight that the node refuses. Bodies of any other declared type are
+//! these only after a preflight that the node refuses. Bodies of any other declared type are
 //! therefore rejected unread.
 
 use axum::body::HttpBody;
@@ -29,8 +29,7 @@ impl MediaType {
 
     /// Whether a body is declared as this type; parameters such as a charset are ignored.
     pub fn is_declared(self, headers: &HeaderMap) -> bool {
-        let essence = essence(headers.get(header::CONTENT_TYPE));
-        self.names().iter().any(|name| essence.eq_ignore_ascii_case(name.as_bytes()))
+        is_declared(self.names(), headers)
     }
 
     /// Checks the declared type of a body.
@@ -38,13 +37,38 @@ impl MediaType {
     /// # Errors
     /// 415 if the declared type differs or is missing.
     pub fn check(self, headers: &HeaderMap) -> Result<(), ApiError> {
-        if self.is_declared(headers) {
-            return Ok(());
-        }
-        let given = headers.get(header::CONTENT_TYPE);
-        let given = given.map_or("none".into(), |given| String::from_utf8_lossy(given.as_bytes()));
-        Err(ApiError::unsupported(format!("content-type must be {}, got {given}", self.names().join(" or "))))
+        check_declared(self.names(), headers)
     }
+}
+
+/// The media types of the bytes of an object.
+const BYTES: [&str; 1] = ["application/octet-stream"];
+
+/// Whether a body is declared as bytes.
+pub fn is_bytes(headers: &HeaderMap) -> bool {
+    is_declared(&BYTES, headers)
+}
+
+/// Checks that a body is declared as bytes.
+///
+/// # Errors
+/// 415 if the declared type differs or is missing.
+pub fn check_bytes(headers: &HeaderMap) -> Result<(), ApiError> {
+    check_declared(&BYTES, headers)
+}
+
+fn is_declared(names: &[&str], headers: &HeaderMap) -> bool {
+    let essence = essence(headers.get(header::CONTENT_TYPE));
+    names.iter().any(|name| essence.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+fn check_declared(names: &[&str], headers: &HeaderMap) -> Result<(), ApiError> {
+    if is_declared(names, headers) {
+        return Ok(());
+    }
+    let given = headers.get(header::CONTENT_TYPE);
+    let given = given.map_or("none".into(), |given| String::from_utf8_lossy(given.as_bytes()));
+    Err(ApiError::unsupported(format!("content-type must be {}, got {given}", names.join(" or "))))
 }
 
 /// The media type without its parameters.
@@ -56,11 +80,12 @@ fn essence(given: Option<&HeaderValue>) -> &[u8] {
 /// Checks the declared type of the body of a request with an unsafe method.
 ///
 /// # Errors
-/// 415 if there is a body that is declared as neither JSON nor NDJSON.
+/// 415 if there is a body that is declared as none of the accepted types.
 pub fn check(request: &Request) -> Result<(), ApiError> {
     let headers = request.headers();
     let has_body = headers.contains_key(header::CONTENT_TYPE) || !request.body().is_end_stream();
-    if request.method().is_safe() || !has_body || MediaType::NdJson.is_declared(headers) {
+    let is_other = || MediaType::NdJson.is_declared(headers) || is_bytes(headers);
+    if request.method().is_safe() || !has_body || is_other() {
         return Ok(());
     }
     MediaType::Json.check(headers)

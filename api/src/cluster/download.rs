@@ -54,6 +54,21 @@ impl Downloader {
         self.runtime.block_on(async { timeout(limit, awaited).await.unwrap_or_default() })
     }
 
+    /// The bytes of an object that the node at `url` has. Blocks the thread.
+    ///
+    /// # Errors
+    /// As [`Downloader::get`]; or if the object is longer than `bytes_max`.
+    pub fn object(&self, url: &str, id: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let reply = self.get(url, &format!("/v1/cluster/objects/{id}"))?;
+        let mut bytes = Vec::new();
+        reply.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > bytes_max {
+            let problem = format!("{url}: {id} has more than {bytes_max} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+        }
+        Ok(bytes)
+    }
+
     /// Posts a JSON document to the node at `url`. Blocks the thread, also one that the runtime has entered.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Versions of other nodes, for the manager.
+//! Versions and objects of other nodes, for the manager.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -27,6 +27,20 @@ impl VersionSource for PeerVersions {
         for url in urls {
             match self.fetch_from(&url, file, into) {
                 Ok(()) => return Ok(()),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    fn object(&self, id: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let urls = self.downloader.wait(KNOWN_WITHIN, self.known());
+        let mut failure = io::Error::new(io::ErrorKind::NotFound, "no other node is known");
+        for url in urls {
+            match self.downloader.object(&url, id, bytes_max) {
+                Ok(bytes) => return Ok(bytes),
+                // One that has none does not make up for one that could not be asked.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && failure.kind() != io::ErrorKind::NotFound => {}
                 Err(error) => failure = error,
             }
         }

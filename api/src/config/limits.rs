@@ -17,6 +17,10 @@ pub struct Limits {
     #[serde(serialize_with = "sizes::serialize")]
     #[schema(value_type = String)]
     pub body: ByteSize,
+    /// Maximum size of an object of pipelines.
+    #[serde(serialize_with = "sizes::serialize")]
+    #[schema(value_type = String)]
+    pub object: ByteSize,
     /// Maximum total size of all partially received bodies; requests beyond it are answered with
     /// 503.
     #[serde(serialize_with = "sizes::serialize")]
@@ -60,6 +64,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body: ByteSize::mib(4),
+            object: ByteSize::mib(64),
             arriving: ByteSize::mib(256),
             line: ByteSize::kib(64),
             items_per_request: 10_000,

@@ -61,7 +61,8 @@ pub async fn bound(State((node, threads)): State<(Node, Threads)>, request: Requ
     }
 }
 
-/// Buffers the body of a request, of at most `limits.body` bytes. NDJSON bodies stay streams.
+/// Buffers the body of a request, of at most `limits.body` bytes, or `limits.object` for an object. NDJSON bodies stay
+/// streams.
 ///
 /// # Errors
 /// 413 if the body is longer, 400 if it is cut off, 503 if too many bytes are arriving.
@@ -70,7 +71,11 @@ async fn buffer(request: Request, node: &Node) -> Result<Request, ApiError> {
         return Ok(request);
     }
     let (parts, body) = request.into_parts();
-    let max = usize::try_from(node.limits.body.as_u64()).unwrap_or(usize::MAX);
+    let (limit, setting, remedy) = match media_types::is_bytes(&parts.headers) {
+        true => (node.limits.object, "limits.object", "raise it, or send a smaller object"),
+        false => (node.limits.body, "limits.body", "send less at once, or use NDJSON"),
+    };
+    let max = usize::try_from(limit.as_u64()).unwrap_or(usize::MAX);
     let mut body = Limited::new(body, max);
     let mut whole = Vec::new();
     let mut first = Bytes::new();
@@ -88,8 +93,7 @@ async fn buffer(request: Request, node: &Node) -> Result<Request, ApiError> {
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|cause| {
             if cause.is::<LengthLimitError>() {
-                let max = node.limits.body;
-                ApiError::too_large(format!("the body exceeds {max} (limits.body); send less at once, or use NDJSON"))
+                ApiError::too_large(format!("the body exceeds {limit} ({setting}); {remedy}"))
             } else {
                 ApiError::malformed(cause)
             }

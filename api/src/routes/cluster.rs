@@ -20,7 +20,7 @@ use crate::cluster::context_fields::{self, Definition};
 use crate::cluster::{PACE, StoreCopy, written_body};
 use crate::description::NotFound;
 use crate::error::ApiError;
-use crate::extract::Params;
+use crate::extract::{InObject, Params};
 use crate::schema::cluster::{ClusterMap, ClusterReply, DrainReply};
 use crate::state::Node;
 
@@ -39,6 +39,7 @@ pub fn for_nodes() -> axum::Router<Node> {
         .route(context_fields::PATH, axum::routing::post(define_context_fields))
         .route("/v1/cluster/copy", axum::routing::get(get_copy))
         .route("/v1/cluster/decisions/{model}/{decision}", axum::routing::get(get_decision))
+        .route("/v1/cluster/objects/{object}", axum::routing::get(get_object))
         .route("/v1/cluster/versions/{model}/{version}/{file}", axum::routing::get(get_version_file))
 }
 
@@ -160,6 +161,15 @@ async fn get_decision(
     let found = found.filter(|decision| !node.storage.decisions().is_erased(decision));
     let found = found.ok_or_else(|| ApiError::not_found(format!("decision {decision} is not on this node")))?;
     Ok(Json(&*found).into_response())
+}
+
+/// The bytes of an object.
+async fn get_object(State(node): State<Node>, InObject(id): InObject) -> Result<Response, ApiError> {
+    replication_of(&node)?;
+    let manager = node.manager.clone();
+    let read = move || manager.pipelines().object_bytes(id);
+    let bytes = tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)??;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
 }
 
 /// A file of a version.

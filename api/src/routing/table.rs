@@ -49,7 +49,7 @@ pub struct Rule {
 /// An operation: method and path as in the description.
 type Operation = (Method, &'static str, Route, Repeat);
 
-static OPERATIONS: [Operation; 45] = {
+static OPERATIONS: [Operation; 52] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
         Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Lines, Observation, UserInBody, UserInPath,
@@ -95,6 +95,13 @@ static OPERATIONS: [Operation; 45] = {
         (Method::GET, "/v1/models/{model}/exploration", Any, Safe),
         (Method::GET, "/v1/models/{model}/selection", Any, Safe),
         (Method::POST, "/v1/models/{model}/evaluate-policy", Any, Safe),
+        (Method::GET, "/v1/pipelines", Any, Safe),
+        (Method::POST, "/v1/pipelines", Coordinator, Safe),
+        (Method::GET, "/v1/pipelines/{pipeline}", Any, Safe),
+        (Method::DELETE, "/v1/pipelines/{pipeline}", Coordinator, Never),
+        (Method::POST, "/v1/pipelines/{pipeline}/run", Any, Safe),
+        (Method::GET, "/v1/objects/{object}", Any, Safe),
+        (Method::PUT, "/v1/objects/{object}", Coordinator, Safe),
         (Method::GET, "/v1/cluster", Any, Safe),
         (Method::POST, "/v1/cluster/drain", Any, Safe),
         (Method::GET, "/healthz", Any, Safe),

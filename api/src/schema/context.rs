@@ -29,25 +29,19 @@ pub struct ContextFieldOfStream {
     kind: ContextType,
 }
 
-/// The type of a field of contexts.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum ContextType {
-    Number,
-    Text,
-    Boolean,
-    Texts,
+mirror_enum! {
+    /// The type of a field of contexts.
+    ContextType = model::ContextType {
+        Number,
+        Text,
+        Boolean,
+        Texts,
+    }
 }
 
 impl From<&StreamField> for ContextFieldOfStream {
     fn from(StreamField { name, kind }: &StreamField) -> Self {
-        let kind = match kind {
-            model::ContextType::Number => ContextType::Number,
-            model::ContextType::Text => ContextType::Text,
-            model::ContextType::Boolean => ContextType::Boolean,
-            model::ContextType::Texts => ContextType::Texts,
-        };
-        Self { name: name.clone(), kind }
+        Self { name: name.clone(), kind: (*kind).into() }
     }
 }
 

@@ -103,6 +103,7 @@ pub mod items;
 pub mod jobs;
 pub mod models;
 pub mod observations;
+pub mod pipelines;
 pub mod policies;
 pub mod policy_evaluation;
 pub mod predictions;
