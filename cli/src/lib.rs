@@ -19,6 +19,7 @@ mod logging;
 mod models;
 mod node_client;
 mod numbers;
+mod pipelines;
 mod progress;
 mod retrain;
 pub mod serve;
@@ -86,6 +87,7 @@ enum Command {
     /// Retrains a model of a running node.
     Retrain(retrain::Args),
     Cluster(cluster::Args),
+    Pipelines(pipelines::Args),
     /// Exports the store of a stopped node as Parquet.
     Export(export::Args),
     Evaluate(evaluate::Args),
@@ -111,6 +113,7 @@ impl Command {
             | Self::Status(_)
             | Self::Models(_)
             | Self::Retrain(_)
+            | Self::Pipelines(_)
             | Self::Evaluate(_)
             | Self::EstimateSize(_)
             | Self::Datasets(_)
@@ -243,6 +246,7 @@ pub fn run() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Retrain(args) => retrain::run(&args),
+        Command::Pipelines(args) => pipelines::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),

@@ -96,6 +96,19 @@ impl NodeClient {
         self.patiently(|| self.agent.post(format!("{}{path}", self.url)).header("content-type", media_type).send(body))
     }
 
+    /// Puts bytes.
+    ///
+    /// # Errors
+    /// If no node answers, or it refuses.
+    pub fn put_bytes(&self, path: &str, bytes: &[u8]) -> Result<Value, Failure> {
+        let put = || {
+            let request = self.agent.put(format!("{}{path}", self.url));
+            request.header("content-type", "application/octet-stream").send(bytes)
+        };
+        let response = self.patiently(put)?;
+        self.accepted(response)
+    }
+
     /// Sends a request, and again if the node cannot answer now, after the time that it names.
     fn patiently(&self, request: impl Fn() -> Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, Failure> {
         for _ in 1..TRIES {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
 use celeris_api::cluster::{Downloader, Reply, receive};
-use celeris_manager::{RemoteFile, VersionSource, VersionsKept, keep_versions};
+use celeris_manager::{RemoteFile, VersionSource, VersionsKept, keep_objects, keep_versions};
 use celeris_storage::{DiskSpace, Storage, StorageOptions};
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ use crate::serve::runtime;
 const INCOMPLETE: &str = "incomplete";
 
 /// What a backup consists of, in the order in which it is moved into place.
-const PARTS: [&str; 3] = ["versions", "db", "FORMAT"];
+const PARTS: [&str; 4] = ["versions", "objects", "db", "FORMAT"];
 
 /// A copy that may be older than this is not taken.
 const STALE_SECONDS: f64 = 60.0;
@@ -157,6 +157,8 @@ fn make(nodes: &Nodes, folder: &Path) -> Result<String, Failure> {
     let events = events_of(&storage);
     let progress = |done: usize, all: usize| report.at("versions", done as f32 / all.max(1) as f32);
     let versions = keep_versions(&storage, nodes, &progress).map_err(|error| failed(&error.to_string()))?;
+    report.at("objects", 0.0);
+    keep_objects(&storage, nodes).map_err(|error| failed(&error.to_string()))?;
     storage.close()?;
     drop(storage);
     report.done();
@@ -256,6 +258,17 @@ impl VersionSource for Nodes {
             }
         }
         Err(failure.unwrap_or_else(|| io::ErrorKind::NotConnected.into()))
+    }
+
+    fn object(&self, id: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let mut failure = io::Error::from(io::ErrorKind::NotConnected);
+        for url in &self.urls {
+            match self.downloader.object(url, id, bytes_max) {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
     }
 }
 
