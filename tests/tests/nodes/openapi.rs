@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use celeris_tests::Node;
 use serde_json::{Value, json};
 
-/// Schemas that allow any JSON, by the end of their path: attributes of items, and details of
-/// events.
-const FREE_FORM: [&str; 2] = ["/properties/attributes", "/properties/details"];
+/// Schemas that allow any JSON, by the end of their path: attributes of items, also of those that a pipeline is run on, and
+/// details of events.
+const FREE_FORM: [&str; 3] = ["/properties/attributes", "/properties/details", "RunRecord/properties/item"];
 
 fn node() -> (tempfile::TempDir, Node, Value) {
     let dir = tempfile::tempdir().unwrap();

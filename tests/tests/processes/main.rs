@@ -24,6 +24,7 @@ mod newcomer;
 mod one_state;
 mod ope;
 mod openapi_examples;
+mod pipelines;
 mod poisoned;
 mod poisoned_version;
 mod prediction_caching;
