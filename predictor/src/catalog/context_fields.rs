@@ -18,6 +18,9 @@ const DEFINED_WITHIN: Duration = Duration::from_secs(3);
 /// Has the owner of the catalog define fields of a stream; returns whether it has answered. Blocks the thread.
 pub type DefineElsewhere = Box<dyn Fn(&StreamName, &[StreamField]) -> bool + Send + Sync>;
 
+/// After a failure, other observations fail at once for this time, so that they do not take all threads.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 const KIND: &str = "context_fields";
 
 fn key(stream: &StreamName) -> Result<RegistryKey, StorageError> {
@@ -44,16 +47,20 @@ impl ItemCatalog {
             Err(error) if error.is_of_other_node() => {}
             defined => return defined,
         }
+        let undefined = || PredictorError::UndefinedFields { stream: catalog.stream.clone() };
+        if self.undefined_until.lock().is_some_and(|until| Instant::now() < until) {
+            return Err(undefined());
+        }
         let until = Instant::now() + DEFINED_WITHIN;
         let is_defined = |fields: &StreamFields| fields.extended(added) == *fields;
         if self.define_elsewhere.get().is_some_and(|define| define(&catalog.stream, added)) {
             catalog.wait_for_fields(until, is_defined);
         }
         if is_defined(&catalog.fields()) {
-            Ok(())
-        } else {
-            Err(PredictorError::UndefinedFields { stream: catalog.stream.clone() })
+            return Ok(());
         }
+        *self.undefined_until.lock() = Some(Instant::now() + RETRY_AFTER);
+        Err(undefined())
     }
 
     /// Defines fields of a stream as the owner of the catalog. Blocks the thread.

@@ -18,6 +18,7 @@ mod load;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
 
 use celeris_model::{ItemId, ModelName, StreamName, VersionId};
 use celeris_retrieval::Row;
@@ -47,6 +48,8 @@ pub struct ItemCatalog {
     /// Held while fields of contexts are defined, from reading those that are.
     defining: Mutex<()>,
     define_elsewhere: OnceLock<DefineElsewhere>,
+    /// Another node has not defined fields; it is asked again from then on.
+    undefined_until: Mutex<Option<Instant>>,
 }
 
 /// The search index of a model's active version, in figures.
@@ -67,6 +70,7 @@ impl ItemCatalog {
             versions: Mutex::default(),
             defining: Mutex::default(),
             define_elsewhere: OnceLock::new(),
+            undefined_until: Mutex::default(),
         }
     }
 

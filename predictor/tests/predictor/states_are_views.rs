@@ -292,6 +292,7 @@ async fn prepared_entries_are_found_after_a_switch() {
             items: (0..TRAINED * 3 / 2).map(item).collect(),
             min_epoch: None,
             segment: None,
+            context: None,
         })
         .collect();
     for request in &requests {
