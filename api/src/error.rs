@@ -380,7 +380,7 @@ impl From<ManagerError> for ApiError {
             | ManagerError::Import { .. } => Self::invalid(error),
             ManagerError::UnknownPipeline { .. } | ManagerError::UnknownObject { .. } => Self::not_found(error),
             ManagerError::TooManyPipelines { .. } | ManagerError::TooManyObjects { .. } => Self::invalid(error),
-            ManagerError::ObjectsFull { .. } => Self::unavailable(error),
+            ManagerError::ObjectsFull { .. } | ManagerError::RunningPipeline => Self::unavailable(error),
             ManagerError::Pipeline(error) => error.into(),
             ManagerError::Predictor(error) => error.into(),
             ManagerError::Storage(error) => error.into(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celeris_model::{ModelId, NodeName, VersionId};
+use celeris_pipelines::ObjectId;
 
 /// A file of a version that another node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,11 +29,11 @@ pub trait VersionSource: Send + Sync {
     /// If no node can be reached that has the file, or it is longer than `bytes_max`.
     fn fetch(&self, file: RemoteFile<'_>, into: &Path) -> io::Result<()>;
 
-    /// The bytes of an object, `sha256:` and its digits. Blocks the thread, for a bounded time. The caller checks them.
+    /// The bytes of an object, whose checksum is the one that its name says. Blocks the thread, for a bounded time.
     ///
     /// # Errors
     /// `NotFound` if no node has it; others if one cannot be reached, or the object is longer than `bytes_max`.
-    fn object(&self, id: &str, bytes_max: usize) -> io::Result<Vec<u8>>;
+    fn object(&self, id: ObjectId, bytes_max: usize) -> io::Result<Vec<u8>>;
 }
 
 /// Which nodes can serve a version, as they report it ([`crate::Manager::ready`]).

@@ -115,6 +115,11 @@ pub enum ManagerError {
     NoObservations { stream: celeris_model::StreamName },
     #[error("no pipeline is named {pipeline}; GET /v1/pipelines lists them")]
     UnknownPipeline { pipeline: String },
+    /// Another large request to run a pipeline is running; a node runs one at a time.
+    #[error(
+        "a pipeline is being run on many records on this node already; try again when it is done, or with at most 16"
+    )]
+    RunningPipeline,
     #[error("{max} pipelines are declared already; delete one first")]
     TooManyPipelines { max: usize },
     #[error("there is no object {id}; send it by PUT /v1/objects/{id}")]

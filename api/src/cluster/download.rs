@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode, header};
+use celeris_pipelines::ObjectId;
 use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -54,17 +55,33 @@ impl Downloader {
         self.runtime.block_on(async { timeout(limit, awaited).await.unwrap_or_default() })
     }
 
-    /// The bytes of an object that the node at `url` has. Blocks the thread.
+    /// The bytes of an object, of the first of these nodes that has it undamaged. Blocks the thread.
     ///
     /// # Errors
-    /// As [`Downloader::get`]; or if the object is longer than `bytes_max`.
-    pub fn object(&self, url: &str, id: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+    /// `NotFound` if none has it; otherwise that of a node that could not be asked, or has sent something else.
+    pub fn object(&self, urls: &[String], id: ObjectId, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let mut failure = io::Error::new(io::ErrorKind::NotFound, "no other node has it");
+        for url in urls {
+            match self.object_of(url, id, bytes_max) {
+                Ok(bytes) => return Ok(bytes),
+                // One that has none does not make up for one that could not be asked.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    fn object_of(&self, url: &str, id: ObjectId, bytes_max: usize) -> io::Result<Vec<u8>> {
         let reply = self.get(url, &format!("/v1/cluster/objects/{id}"))?;
         let mut bytes = Vec::new();
         reply.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
         if bytes.len() > bytes_max {
             let problem = format!("{url}: {id} has more than {bytes_max} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+        }
+        if ObjectId::of(&bytes) != id {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{url}: {id} has another checksum")));
         }
         Ok(bytes)
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use celeris_manager::{RemoteFile, VersionSource};
 use celeris_model::ClusterView;
+use celeris_pipelines::ObjectId;
 use tokio::sync::watch;
 
 use super::Downloader;
@@ -33,18 +34,15 @@ impl VersionSource for PeerVersions {
         Err(failure)
     }
 
-    fn object(&self, id: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
-        let urls = self.downloader.wait(KNOWN_WITHIN, self.known());
-        let mut failure = io::Error::new(io::ErrorKind::NotFound, "no other node is known");
-        for url in urls {
-            match self.downloader.object(&url, id, bytes_max) {
-                Ok(bytes) => return Ok(bytes),
-                // One that has none does not make up for one that could not be asked.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && failure.kind() != io::ErrorKind::NotFound => {}
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
+    fn object(&self, id: ObjectId, bytes_max: usize) -> io::Result<Vec<u8>> {
+        // Requests run on threads that the runtime has entered, where nothing may wait for the runtime.
+        let get = || {
+            let urls = self.downloader.wait(KNOWN_WITHIN, self.known());
+            self.downloader.object(&urls, id, bytes_max)
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(get).join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+        })
     }
 }
 

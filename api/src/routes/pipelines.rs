@@ -86,5 +86,5 @@ async fn run_pipeline(
     }
     let input = |RunRecord { item, context }: RunRecord| PipelineInput { item, context };
     let inputs: Vec<PipelineInput> = records.into_iter().map(input).collect();
-    Ok(Json(RunReply { outputs: node.manager.pipelines().run(pipeline.as_str(), &inputs)? }))
+    Ok(Json(RunReply { outputs: node.manager.pipelines().run(pipeline.as_str(), inputs)? }))
 }

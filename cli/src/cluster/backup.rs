@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bytesize::ByteSize;
 use celeris_api::cluster::{Downloader, Reply, receive};
 use celeris_manager::{RemoteFile, VersionSource, VersionsKept, keep_objects, keep_versions};
+use celeris_pipelines::ObjectId;
 use celeris_storage::{DiskSpace, Storage, StorageOptions};
 use serde_json::Value;
 
@@ -260,15 +261,8 @@ impl VersionSource for Nodes {
         Err(failure.unwrap_or_else(|| io::ErrorKind::NotConnected.into()))
     }
 
-    fn object(&self, id: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
-        let mut failure = io::Error::from(io::ErrorKind::NotConnected);
-        for url in &self.urls {
-            match self.downloader.object(url, id, bytes_max) {
-                Ok(bytes) => return Ok(bytes),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
+    fn object(&self, id: ObjectId, bytes_max: usize) -> io::Result<Vec<u8>> {
+        self.downloader.object(&self.urls, id, bytes_max)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `celeris pipelines`: pipelines of computed features, on this machine and on a node.
 //!
-//! Without a node a pipeline is a folder: `pipeline.json` and its objects ([`folder`]).
+//! Without a node a pipeline is a folder: `pipeline.json` and its objects (`folder.rs`).
 
 mod folder;
 mod rows;

@@ -1,6 +1,6 @@
 //! Pipelines: declared once for the cluster, compiled on each node that runs them.
 //!
-//! The registry has the declarations; objects, which are large, are files ([`object_files`]). Both are written by the
+//! The registry has the declarations; objects, which are large, are files (`object_files`). Both are written by the
 //! node that leads. The others get the objects of declared pipelines from it when they need them: an object is named by
 //! its checksum, so it does not matter where its bytes come from.
 
@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{Context, ModelName, Timestamp};
+use celeris_pipelines::engine::{Engine, EngineSettings, OwnedRecord};
 use celeris_pipelines::graph::Outline;
 use celeris_pipelines::limits::OBJECT_BYTES_MAX;
-use celeris_pipelines::objects::ObjectFacts;
 use celeris_pipelines::plan::Explanation;
-use celeris_pipelines::{Catalog, Object, ObjectId, Objects, PipelineError, PipelineSpec, Plan, Record, Scratch};
+use celeris_pipelines::{
+    Catalog, Object, ObjectId, Objects, PipelineError, PipelineSpec, Plan, Record, Scratch, SubPlans,
+};
 use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -34,6 +36,15 @@ pub const OBJECTS_BYTES_MAX: u64 = 1 << 30;
 
 /// Maximum number of records of one request to run a pipeline.
 pub const RECORDS_MAX: usize = 1000;
+
+/// Maximum number of outputs of one request to run a pipeline, of all records together.
+const NUMBERS_MAX: usize = 1 << 20;
+
+/// A request of more records is run by the batch engine, so that it does not hold one thread for long.
+const RECORDS_INLINE: usize = 16;
+
+/// Bytes for results of stages that several pipelines share.
+const SHARED_RESULTS_BYTES: usize = 32 << 20;
 
 /// Maximum length of a declaration as JSON, in bytes.
 const DECLARATION_BYTES_MAX: usize = 256 << 10;
@@ -95,8 +106,13 @@ pub struct Pipelines {
     peers: Option<Peers>,
     objects: Objects,
     stages: Catalog,
-    /// Plans by the names of their pipelines, with their revision.
-    plans: Mutex<BTreeMap<String, (u64, Arc<Plan>)>>,
+    shared_results: Arc<SubPlans>,
+    /// Runs large requests, on one thread: they yield to the requests of users.
+    engine: Engine,
+    /// Held by the large request that runs.
+    running: Mutex<()>,
+    /// Plans by the names of their pipelines, with what they were compiled from: a name may be deleted and declared again.
+    plans: Mutex<BTreeMap<String, (PipelineRecord, Arc<Plan>)>>,
     /// Held while declarations or files are changed.
     changing: Mutex<()>,
 }
@@ -112,13 +128,23 @@ impl Pipelines {
         let files = Arc::new(ObjectFiles::open(storage.dir())?);
         let (here, others) = (Arc::clone(&files), peers.clone());
         let objects = Objects::loading(move |id| load(&here, others.as_ref(), id).map_err(|error| error.to_string()));
-        let (plans, changing) = (Mutex::default(), Mutex::default());
+        let shared_results = Arc::new(SubPlans::new(SHARED_RESULTS_BYTES));
+        let engine = Engine::new(EngineSettings { kept: Some(shared_results.clone()), ..EngineSettings::default() })?;
         let stages = Catalog::default();
-        let pipelines = Self { storage, leadership, files, peers, objects, stages, plans, changing };
-        // A declaration of another release must not keep the node from starting.
-        if let Err(error) = pipelines.remove_unused() {
-            tracing::warn!(%error, "objects that no pipeline names are not removed");
-        }
+        let pipelines = Self {
+            storage,
+            leadership,
+            files,
+            peers,
+            objects,
+            stages,
+            shared_results,
+            engine,
+            running: Mutex::default(),
+            plans: Mutex::default(),
+            changing: Mutex::default(),
+        };
+        pipelines.remove_unused();
         Ok(pipelines)
     }
 
@@ -146,7 +172,11 @@ impl Pipelines {
         }
         Object::decode(bytes)?;
         let _changing = self.changing.lock();
-        let others = self.files.bytes_without(id)?;
+        let mut others = self.files.bytes_without(id)?;
+        if others.saturating_add(bytes.len() as u64) > OBJECTS_BYTES_MAX {
+            self.remove_unused();
+            others = self.files.bytes_without(id)?;
+        }
         if others.saturating_add(bytes.len() as u64) > OBJECTS_BYTES_MAX {
             return Err(ManagerError::TooManyObjects { bytes: others, max: OBJECTS_BYTES_MAX });
         }
@@ -170,7 +200,8 @@ impl Pipelines {
     /// `UnknownObject` or `Io`.
     pub fn object_bytes(&self, id: ObjectId) -> Result<Vec<u8>, ManagerError> {
         let read = self.files.read(id).map_err(ManagerError::io(self.storage.dir().join("objects")))?;
-        read.ok_or(ManagerError::UnknownObject { id })
+        // Damaged bytes are of no use to another node.
+        read.filter(|bytes| ObjectId::of(bytes) == id).ok_or(ManagerError::UnknownObject { id })
     }
 
     /// Declares a pipeline, or its next revision. The same declaration again changes nothing.
@@ -179,16 +210,18 @@ impl Pipelines {
     /// `Pipeline` if the declaration is invalid or names an object that is not there, `TooManyPipelines`, or `Storage`,
     /// with `NotOwner` unless this node leads.
     pub fn declare(&self, spec: PipelineSpec) -> Result<DescribedPipeline, ManagerError> {
-        ModelName::new(spec.name.as_str())?;
+        check_name(&spec.name)?;
         let bytes = serde_json::to_vec(&spec).map_or(usize::MAX, |json| json.len());
         if bytes > DECLARATION_BYTES_MAX {
             let problem =
                 format!("it has {bytes} bytes, the maximum is {DECLARATION_BYTES_MAX}; make objects of its parameters");
             return Err(PipelineError::Declaration { problem }.into());
         }
-        let outline = Outline::of(&spec, &self.objects)?;
+        // Objects that it names are not removed meanwhile.
         let _changing = self.changing.lock();
         self.leadership.term()?;
+        let outline = Outline::of(&spec, &self.objects)?;
+        self.keep_files(&spec)?;
         let before = self.record(&spec.name)?;
         if before.is_none() && self.records()?.len() >= PIPELINES_MAX {
             return Err(ManagerError::TooManyPipelines { max: PIPELINES_MAX });
@@ -201,7 +234,7 @@ impl Pipelines {
                 let mut batch = RegistryBatch::new();
                 batch.put(key(&record.spec.name)?, &record)?;
                 self.storage.registry().commit(&batch)?;
-                self.remove_unused()?;
+                self.remove_unused();
                 record
             }
         };
@@ -220,12 +253,27 @@ impl Pipelines {
         batch.delete(key(name)?);
         self.storage.registry().commit(&batch)?;
         self.plans.lock().remove(name);
-        self.remove_unused()
+        self.remove_unused();
+        Ok(())
     }
 
-    fn remove_unused(&self) -> Result<(), ManagerError> {
-        let used = self.objects_of_pipelines()?;
-        self.files.remove_unused(|id| used.contains(&id))
+    /// Writes the files of objects that are in memory only: they were removed while a plan held them.
+    fn keep_files(&self, spec: &PipelineSpec) -> Result<(), ManagerError> {
+        for id in spec.objects().into_iter().filter(|id| self.files.length(*id).is_none()) {
+            if let Some(object) = self.objects.get(id)? {
+                self.files.write(id, &object.content().encode())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the objects that no pipeline names. What cannot be removed now is removed another time, and keeps nothing
+    /// else from being done.
+    fn remove_unused(&self) {
+        let used = self.objects_of_pipelines();
+        if let Err(error) = used.and_then(|used| self.files.remove_unused(|id| used.contains(&id))) {
+            tracing::warn!(%error, "objects that no pipeline names are not removed");
+        }
     }
 
     fn objects_of_pipelines(&self) -> Result<BTreeSet<ObjectId>, ManagerError> {
@@ -257,13 +305,27 @@ impl Pipelines {
     /// Runs a pipeline on some inputs; one row for each.
     ///
     /// # Errors
-    /// `UnknownPipeline`, `Pipeline` if it is not fitted or an object cannot be read, or `Storage`.
-    pub fn run(&self, name: &str, inputs: &[PipelineInput]) -> Result<Vec<Vec<f32>>, ManagerError> {
+    /// `UnknownPipeline`, `Pipeline` if it is not fitted, an object cannot be read or there would be too many outputs,
+    /// `RunningPipeline` if another large request runs, or `Storage`.
+    pub fn run(&self, name: &str, inputs: Vec<PipelineInput>) -> Result<Vec<Vec<f32>>, ManagerError> {
         let plan = self.plan(&self.known(name)?)?;
+        let dim = plan.dim();
+        let numbers = inputs.len().saturating_mul(dim);
+        if numbers > NUMBERS_MAX {
+            return Err(PipelineError::BatchSize { received: numbers, max: NUMBERS_MAX }.into());
+        }
+        if inputs.len() > RECORDS_INLINE {
+            // A client that has gone away leaves its request running; it must not take the threads of others.
+            let _running = self.running.try_lock().ok_or(ManagerError::RunningPipeline)?;
+            let record =
+                |PipelineInput { item, context }| OwnedRecord { item: Arc::new(item), context: Arc::new(context) };
+            let outputs = self.engine.submit(&plan, inputs.into_iter().map(record).collect())?.wait()?;
+            return Ok(outputs.chunks(dim.max(1)).map(<[f32]>::to_vec).collect());
+        }
         let mut scratch = Scratch::default();
         let run = |PipelineInput { item, context }: &PipelineInput| {
-            let mut row = vec![0.0; plan.dim()];
-            plan.run(Record { item, context }, &mut scratch, &mut row)?;
+            let mut row = vec![0.0; dim];
+            plan.run_keeping(Record { item, context }, &mut scratch, Some(&self.shared_results), &mut row)?;
             Ok(row)
         };
         inputs.iter().map(run).collect()
@@ -281,26 +343,25 @@ impl Pipelines {
             }
         }
         let _changing = self.changing.lock();
-        self.remove_unused()
-    }
-
-    /// What the plans of this node hold of objects.
-    #[must_use]
-    pub fn objects_in_memory(&self) -> Vec<ObjectFacts> {
-        self.objects.facts()
+        self.remove_unused();
+        Ok(())
     }
 
     /// The plan of a pipeline, compiled when it is first needed.
     fn plan(&self, record: &PipelineRecord) -> Result<Arc<Plan>, ManagerError> {
-        let PipelineRecord { spec, revision, .. } = record;
-        if let Some((compiled, plan)) = self.plans.lock().get(&spec.name)
-            && compiled == revision
+        let name = &record.spec.name;
+        if let Some((compiled, plan)) = self.plans.lock().get(name)
+            && compiled == record
         {
             return Ok(Arc::clone(plan));
         }
         // Not under the lock: objects may come from another node.
-        let plan = Arc::new(Plan::compile(spec, &self.objects, &self.stages)?);
-        self.plans.lock().insert(spec.name.clone(), (*revision, Arc::clone(&plan)));
+        let plan = Arc::new(Plan::compile(&record.spec, &self.objects, &self.stages)?);
+        let mut plans = self.plans.lock();
+        // It may have been deleted meanwhile, or declared again.
+        if self.record(name)?.as_ref() == Some(record) {
+            plans.insert(name.clone(), (record.clone(), Arc::clone(&plan)));
+        }
         Ok(plan)
     }
 
@@ -322,7 +383,7 @@ impl Pipelines {
 /// the thread. Returns their number.
 ///
 /// # Errors
-/// `Io` if one is not to be had, `Pipeline` if it is another one, or `Storage`.
+/// `Io` if one is not to be had, or `Storage`.
 pub fn keep_objects(storage: &Storage, source: &dyn VersionSource) -> Result<usize, ManagerError> {
     let files = ObjectFiles::open(storage.dir())?;
     let records = storage.registry().list::<PipelineRecord>(&RegistryKey::new([KIND])?)?;
@@ -331,29 +392,39 @@ pub fn keep_objects(storage: &Storage, source: &dyn VersionSource) -> Result<usi
         ids.extend(record?.spec.objects());
     }
     for id in &ids {
-        let bytes = source.object(&id.to_string(), OBJECT_BYTES_MAX).map_err(ManagerError::io(id.to_string()))?;
-        let received = ObjectId::of(&bytes);
-        if received != *id {
-            return Err(PipelineError::Checksum { expected: *id, received }.into());
-        }
+        let bytes = source.object(*id, OBJECT_BYTES_MAX).map_err(ManagerError::io(id.to_string()))?;
         files.write(*id, &bytes)?;
     }
     Ok(ids.len())
 }
 
+/// Checks the name of a pipeline, which is part of paths.
+fn check_name(name: &str) -> Result<(), ManagerError> {
+    ModelName::new(name).map(drop).map_err(|_| {
+        let problem = format!("its name has up to 64 ASCII letters, digits, - and _, got {name:?}");
+        PipelineError::Declaration { problem }.into()
+    })
+}
+
 /// The bytes of an object: from the disk, or else from another node, and then on the disk too.
 fn load(files: &ObjectFiles, peers: Option<&Peers>, id: ObjectId) -> Result<Option<Vec<u8>>, ManagerError> {
     let here = files.read(id).map_err(ManagerError::io(id.to_string()))?;
-    let Some(peers) = peers.filter(|_| here.as_ref().is_none_or(|bytes| ObjectId::of(bytes) != id)) else {
+    let is_damaged = here.as_ref().is_some_and(|bytes| ObjectId::of(bytes) != id);
+    if here.is_some() && !is_damaged {
         return Ok(here);
-    };
-    match peers.source.object(&id.to_string(), OBJECT_BYTES_MAX) {
-        Ok(bytes) if ObjectId::of(&bytes) == id => {
+    }
+    match peers.map(|peers| peers.source.object(id, OBJECT_BYTES_MAX)) {
+        Some(Ok(bytes)) => {
             files.write(id, &bytes)?;
             Ok(Some(bytes))
         }
-        Ok(bytes) => Err(PipelineError::Checksum { expected: id, received: ObjectId::of(&bytes) }.into()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(here),
-        Err(error) => Err(ManagerError::io(id.to_string())(error)),
+        Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(ManagerError::io(id.to_string())(error))
+        }
+        _ if is_damaged => {
+            let problem = format!("its file is damaged; send it again by PUT /v1/objects/{id}");
+            Err(PipelineError::Load { id, problem }.into())
+        }
+        _ => Ok(None),
     }
 }

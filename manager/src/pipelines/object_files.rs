@@ -37,7 +37,9 @@ impl ObjectFiles {
         fs::create_dir_all(&dir).map_err(ManagerError::io(&dir))?;
         for name in names(&dir)?.iter().filter(|name| name.starts_with(DRAFT)) {
             let path = dir.join(name);
-            fs::remove_file(&path).map_err(ManagerError::io(&path))?;
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "what an interrupted write has left is not removed");
+            }
         }
         Ok(Self { dir, drafts: AtomicU64::new(0) })
     }
@@ -48,7 +50,7 @@ impl ObjectFiles {
 
     /// The length of an object; `None` if it is not here.
     pub(super) fn length(&self, id: ObjectId) -> Option<u64> {
-        fs::metadata(self.path(id)).ok().map(|data| data.len())
+        fs::metadata(self.path(id)).ok().filter(fs::Metadata::is_file).map(|data| data.len())
     }
 
     /// The bytes of all objects but this one.

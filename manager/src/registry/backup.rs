@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use celeris_pipelines::ObjectId;
 use celeris_storage::Storage;
 
 use super::fetching::fetch;
@@ -74,7 +75,7 @@ impl VersionSource for Noting<'_> {
         fetched
     }
 
-    fn object(&self, id: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+    fn object(&self, id: ObjectId, bytes_max: usize) -> io::Result<Vec<u8>> {
         self.source.object(id, bytes_max)
     }
 }

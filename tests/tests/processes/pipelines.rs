@@ -107,6 +107,12 @@ fn a_node_computes_what_the_command_line_does_also_after_restarts() {
     assert_eq!(client.get("/v1/pipelines").expect(200)["pipelines"].as_array().map(Vec::len), Some(2));
     let delete = |name: &str| client.try_json("DELETE", &format!("/v1/pipelines/{name}"), &json!({})).unwrap().status;
     assert_eq!((delete("again"), delete("again")), (204, 404));
+    let constant = |number: f64| json!({"name": "constant", "output": "c", "nodes": {"c": {"op": "constant", "numbers": [number]}}});
+    for number in [1.0, 2.0] {
+        assert_eq!(client.post("/v1/pipelines", &constant(number)).expect(201)["revision"], 1);
+        assert_eq!(run_on(&client, "constant", &json!({"records": [{}]})), json!([[number]]), "not the one before it");
+        assert_eq!(delete("constant"), 204);
+    }
     assert_eq!(client.post("/v1/pipelines/again/run", &records).status, 404);
 }
 
@@ -150,6 +156,16 @@ fn what_is_no_pipeline_or_object_is_refused_by_node_and_field() {
     let refused = put(of_x, "application/octet-stream", "x");
     assert_eq!(refused.status, 422, "{}", refused.text);
     assert_eq!(client.get(&format!("/v1/objects/{of_x}")).status, 404);
+    // Wide outputs are bounded for all records together.
+    let wide =
+        json!({"name": "wide", "output": "a", "nodes": {"a": {"op": "hash", "input": "item.x", "hash_bits": 16}}});
+    client.post("/v1/pipelines", &wide).expect(201);
+    let rows = |count: usize| json!({"records": vec![json!({"item": {"x": "y"}}); count]});
+    let outputs = run_on(&client, "wide", &rows(16));
+    assert_eq!(outputs.as_array().map(Vec::len), Some(16));
+    assert_eq!(outputs[0].as_array().map(Vec::len), Some(1 << 16));
+    let refused = client.post("/v1/pipelines/wide/run", &rows(17));
+    assert!(refused.status == 422 && refused.text.contains("at most 1048576 numbers"), "{}", refused.text);
     // Declared, and not to be run before it is fitted.
     let unfitted = json!({"name": "p", "nodes": {"a": {"op": "scale", "input": "item.x"}}, "output": "a"});
     let declared = client.post("/v1/pipelines", &unfitted).expect(201);
@@ -198,7 +214,22 @@ fn every_node_of_a_cluster_runs_the_pipelines_and_keeps_their_objects() {
         };
         assert_eq!(eventually("the node runs the pipeline", runs), expected);
     }
+    let absent = json!({"name": "absent", "output": "a", "nodes": {
+        "a": {"op": "trees", "input": "item.x", "ensemble": format!("sha256:{}", "0".repeat(64))}}});
+    for node in 0..3 {
+        let refused = cluster.client(node).post("/v1/pipelines", &absent);
+        assert!(refused.status == 422 && refused.text.contains("there is no object"), "{}", refused.text);
+    }
+    // A damaged copy of an object is replaced by that of another node.
+    assert_eq!(cluster.terminate(other).code, Some(0));
+    for object in fs::read_dir(cluster.data_dir(other).join("objects")).unwrap() {
+        fs::write(object.unwrap().path(), "damaged").unwrap();
+    }
+    cluster.start_node(other);
+    cluster.await_owners();
+    assert_eq!(run_on(&cluster.client(other), "interest", &records), expected);
     // The node that has taken the objects dies, and with it its disk.
+    let (coordinator, _) = cluster.await_owners();
     cluster.kill(coordinator);
     cluster.await_owners();
     for node in (0..3).filter(|node| *node != coordinator) {

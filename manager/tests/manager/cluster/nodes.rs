@@ -75,8 +75,7 @@ impl VersionSource for Seen {
         Err(io::Error::other("no node has it"))
     }
 
-    fn object(&self, id: &str, _bytes_max: usize) -> io::Result<Vec<u8>> {
-        let id = ObjectId::parse(id).unwrap();
+    fn object(&self, id: ObjectId, _bytes_max: usize) -> io::Result<Vec<u8>> {
         let found =
             self.network.others(self.by).into_iter().find_map(|(_, other)| other.pipelines().object_bytes(id).ok());
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
