@@ -191,7 +191,7 @@ mod tests {
         let cases = [
             (observation(7, 1.0), "ac02842480a0abfef9626d31"),
             (observation(7, 2.5), "ac028524820880a0abfef9626d31"),
-            (in_context(1.0), "ac028524000300022af80380a0abfef9626d31"),
+            (in_context(1.0), "ac028524000300022afc0380a0abfef9626d31"),
             (in_context(2.5), "ac028524000300022a820880a0abfef9626d31"),
             (amendment, "ac02"),
         ];

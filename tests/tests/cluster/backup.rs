@@ -90,7 +90,7 @@ fn a_cluster_goes_on_from_the_backup_of_a_running_node_after_the_loss_of_everyth
     assert!(done.stdout.trim_end().ends_with("verified"), "{}", done.stdout);
     let mut parts: Vec<_> = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     parts.sort();
-    assert_eq!(parts, ["FORMAT", "db", "versions"]);
+    assert_eq!(parts, ["FORMAT", "db", "objects", "versions"]);
     assert_eq!(backup(&url, &out).code, Some(2), "a folder that is not empty is left alone");
 
     for node in 0..3 {
@@ -192,7 +192,7 @@ fn an_interrupted_backup_is_not_taken_for_one() {
     assert_eq!(backup(cluster.client(0).url(), &killed).code, Some(0));
     let incomplete = killed.join("incomplete");
     fs::create_dir(&incomplete).unwrap();
-    for part in ["FORMAT", "db", "versions"] {
+    for part in ["FORMAT", "db", "objects", "versions"] {
         fs::rename(killed.join(part), incomplete.join(part)).unwrap();
         recover(&killed);
         let again = backup(cluster.client(0).url(), &killed);
