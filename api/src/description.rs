@@ -186,8 +186,10 @@ fn statuses(path: &str, operation: &Operation) -> Vec<u16> {
     statuses.extend([ForeignOrigin::STATUS, Misdirected::STATUS, Internal::STATUS, Unavailable::STATUS]);
     if let Some(body) = body {
         statuses.extend([TooLarge::STATUS, UnsupportedMediaType::STATUS]);
-        if body == "application/json" {
-            statuses.extend([Malformed::STATUS, Invalid::STATUS]);
+        match body.as_str() {
+            "application/json" => statuses.extend([Malformed::STATUS, Invalid::STATUS]),
+            "application/octet-stream" => statuses.push(Invalid::STATUS),
+            _ => {}
         }
     }
     if has(|name, place| *place == ParameterIn::Path || name == "model") {

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::description::NotFound;
+use crate::description::{Conflict, NotFound};
 use crate::error::ApiError;
 use crate::extract::{Body, InPipeline, Params};
 use crate::schema::pipelines::{Pipeline, PipelineBody, PipelineList, RunBody, RunRecord, RunReply};
@@ -75,7 +75,8 @@ async fn delete_pipeline(State(node): State<Node>, InPipeline(pipeline): InPipel
 
 /// Runs a pipeline on some records.
 #[utoipa::path(post, path = "/v1/pipelines/{pipeline}/run", tag = "pipelines", params(InPipeline),
-    request_body = RunBody, responses((status = 200, body = RunReply), (status = 404, response = NotFound)))]
+    request_body = RunBody,
+    responses((status = 200, body = RunReply), (status = 404, response = NotFound), (status = 409, response = Conflict)))]
 async fn run_pipeline(
     State(node): State<Node>,
     InPipeline(pipeline): InPipeline,
