@@ -371,6 +371,11 @@ impl From<ManagerError> for ApiError {
             | ManagerError::IsSelection { .. }
             | ManagerError::IsArm { .. }
             | ManagerError::NothingToRollBackTo { .. } => Self::conflict(error),
+            ManagerError::PipelineInUse { .. } => Self::conflict(error),
+            ManagerError::FeatureParts { ref field, .. } => {
+                let field = field.clone();
+                Self::invalid(error).at(&field)
+            }
             ManagerError::Dim { .. } => Self::invalid(error).at("dim"),
             ManagerError::Setting { setting, .. } => Self::invalid(error).at(setting),
             ManagerError::TooManyModels { .. }

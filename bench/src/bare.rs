@@ -53,6 +53,7 @@ async fn predict(Json(body): Json<PredictBody>) -> Json<PredictReply> {
         confidence: None,
     };
     Json(PredictReply {
+        missing: Vec::new(),
         user: body.user,
         version: 2,
         user_epoch: 20,
@@ -77,6 +78,7 @@ async fn topk(Json(body): Json<TopkBody>) -> Json<TopkReply> {
         confidence: None,
     };
     Json(TopkReply {
+        missing: Vec::new(),
         decision_id: DecisionId::new("01930b1c-6d4e-7c50-9d1a-0123456789ab").expect("a valid id"),
         logged: true,
         user: Some(body.user),

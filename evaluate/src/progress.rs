@@ -53,7 +53,7 @@ impl celeris_retrain::Progress for Part<'_> {
             Phase::Reading => 0.0,
             Phase::Tuning => TUNING * share,
             Phase::Training => TUNING + (1.0 - TUNING) * share,
-            Phase::Writing => 1.0,
+            Phase::Parts | Phase::Writing => 1.0,
         });
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use celeris_formats::FormatError;
 use celeris_model::ModelError;
+use celeris_pipelines::PipelineError;
 use thiserror::Error;
 
 /// Errors of writing or reading a version.
@@ -21,6 +22,12 @@ pub enum FeaturesError {
         value: f64,
         max: f64,
     },
+    /// A computed part cannot be compiled.
+    #[error("part {part}: {source}")]
+    Part { part: String, source: Box<PipelineError> },
+    /// The computed parts do not fit together, or not the features.
+    #[error("parts: {problem}")]
+    Parts { problem: String },
     /// The contents are inconsistent or violate the rules of [`ModelError`].
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -4,7 +4,7 @@
 //! contiguous in memory. [`version_dir`] writes and reads the immutable directory of a model
 //! version, in the formats that `celeris_formats` defines, and verifies it as a whole. [`bounds`]
 //! limits the numbers of a version. [`cold_map`] predicts features of items added after the
-//! training from their attributes.
+//! training from their attributes. [`parts`] computes features by pipelines.
 //!
 //! This crate does not train, cache or depend on a running node. The features of items added after
 //! the training are resolved by the predictor.
@@ -13,6 +13,7 @@ pub mod bounds;
 pub mod cold_map;
 pub mod error;
 mod huge;
+pub mod parts;
 mod slots;
 pub mod table;
 pub mod version_dir;
@@ -20,7 +21,9 @@ pub mod version_dir;
 pub use cold_map::{ColdMap, ColdMapParts, Encoder};
 pub use error::FeaturesError;
 pub use huge::HugeFloats;
+pub use parts::{ItemParts, MissingParts, PartSpec, Parts, PartsFiles};
 pub use table::{ColdItem, ItemFeatures, Theta};
 pub use version_dir::{
-    LoadedVersion, TrainerPart, VersionContents, read_version, write_trained_version, write_version,
+    LoadedVersion, TrainerPart, VersionContents, read_version, read_version_sharing, write_trained_version,
+    write_version,
 };

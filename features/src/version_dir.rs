@@ -13,10 +13,12 @@ use celeris_formats::{
     Manifest, ParquetFile, RecordBatch, VersionDirWriter, WarmStart, checked_file, item_features, prior, read_manifest,
 };
 use celeris_model::{ModelError, ModelName, Prior, Timestamp, VersionId};
+use celeris_pipelines::{Catalog, Objects};
 
 use crate::bounds::Contents;
 use crate::cold_map::{ColdMap, read_cold_map};
 use crate::error::FeaturesError;
+use crate::parts::{Parts, read_parts};
 use crate::table::{ColdItem, Theta, check_features};
 
 /// The output of a training.
@@ -42,7 +44,7 @@ pub struct VersionContents<'a> {
 }
 
 /// A version directory that has been verified and read.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct LoadedVersion {
     pub manifest: Manifest,
     pub theta: Theta,
@@ -51,6 +53,8 @@ pub struct LoadedVersion {
     /// Map from attributes to features for items outside the table; `None` if the training had no
     /// attributes.
     pub cold_map: Option<Arc<ColdMap>>,
+    /// The computed parts of its features; `None` if all features are factors.
+    pub parts: Option<Parts>,
 }
 
 /// Files that a trainer leaves in a version directory for its own use, under names that a manifest
@@ -126,6 +130,14 @@ fn theta_tables(theta: &Theta) -> impl Iterator<Item = RecordBatch> {
 /// # Errors
 /// [`FeaturesError`], naming the file and the place in it.
 pub fn read_version(dir: &Path) -> Result<LoadedVersion, FeaturesError> {
+    read_version_sharing(dir, (&Objects::in_memory(), &Catalog::default()))
+}
+
+/// As [`read_version`]; objects and stages of its parts are shared with those in memory.
+///
+/// # Errors
+/// As [`read_version`].
+pub fn read_version_sharing(dir: &Path, shared: (&Objects, &Catalog)) -> Result<LoadedVersion, FeaturesError> {
     let manifest = read_manifest(dir)?;
     for name in manifest.files.keys() {
         checked_file(dir, &manifest, name)?;
@@ -134,7 +146,8 @@ pub fn read_version(dir: &Path) -> Result<LoadedVersion, FeaturesError> {
     let theta = read_theta(dir, &manifest, cold_features)?;
     let cold_map = read_cold_map(dir, &manifest)?.map(Arc::new);
     Contents { dir, manifest: &manifest, theta: &theta, prior: &prior, cold_map: cold_map.as_deref() }.check()?;
-    Ok(LoadedVersion { manifest, theta, prior, cold_map })
+    let parts = read_parts(dir, &manifest, theta.items(), shared)?;
+    Ok(LoadedVersion { manifest, theta, prior, cold_map, parts })
 }
 
 fn read_prior(dir: &Path, manifest: &Manifest) -> Result<(Prior, Vec<f32>), FeaturesError> {

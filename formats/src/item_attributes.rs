@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema};
 use celeris_model::ItemId;
 use serde_json::{Map, Value};
@@ -44,11 +45,7 @@ impl AttributesWriter {
         &mut self,
         items: impl IntoIterator<Item = (&'a ItemId, &'a Map<String, Value>)>,
     ) -> Result<(), FormatError> {
-        let text = |attributes| serde_json::to_string(attributes).expect("JSON values have text keys");
-        let (items, texts): (Vec<&str>, Vec<String>) =
-            items.into_iter().map(|(item, attributes)| (item.as_str(), text(attributes))).unzip();
-        let texts = text_column(texts.iter().map(String::as_str));
-        self.0.write(&record_batch(vec![(ITEM, text_column(items)), (ATTRIBUTES, texts)]))
+        self.0.write(&attributes_table(items))
     }
 
     /// Writes the footer and syncs the file to disk.
@@ -58,6 +55,16 @@ impl AttributesWriter {
     pub fn finish(self) -> Result<(), FormatError> {
         self.0.finish().map(drop)
     }
+}
+
+/// The attributes of items as a table.
+#[must_use]
+pub fn attributes_table<'a>(items: impl IntoIterator<Item = (&'a ItemId, &'a Map<String, Value>)>) -> RecordBatch {
+    let text = |attributes| serde_json::to_string(attributes).expect("JSON values have text keys");
+    let (items, texts): (Vec<&str>, Vec<String>) =
+        items.into_iter().map(|(item, attributes)| (item.as_str(), text(attributes))).unzip();
+    let texts = text_column(texts.iter().map(String::as_str));
+    record_batch(vec![(ITEM, text_column(items)), (ATTRIBUTES, texts)])
 }
 
 /// Reads the attributes of `items`; of several rows of an item, the last one counts.

@@ -41,6 +41,7 @@ pub const ITEM: &str = "item";
 pub const LABEL: &str = "label";
 pub const WEIGHT: &str = "weight";
 pub const TIMESTAMP: &str = "timestamp";
+pub const CONTEXT: &str = "context";
 
 /// The columns that trainings read, including those with the position in the log.
 pub const TRAINING_COLUMNS: [&str; 7] = [USER, ITEM, LABEL, WEIGHT, TIMESTAMP, PARTITION, SEQUENCE];
@@ -72,7 +73,7 @@ static SCHEMA: LazyLock<Arc<Schema>> = LazyLock::new(|| {
         optional("decision_slot", DataType::Int32),
         optional("decision_propensity", DataType::Float32),
         optional("decision_pool", DataType::Boolean),
-        optional("context", DataType::Utf8),
+        optional(CONTEXT, DataType::Utf8),
         required("predictions", DataType::List(struct_element(&PREDICTION_FIELDS))),
     ]))
 });

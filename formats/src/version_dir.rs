@@ -6,6 +6,7 @@
 //! | `prior.parquet` | [`prior`] |
 //! | `cold_map.parquet`, `cold_map.json` | optional: the map from attributes to features, [`cold_map`] |
 //! | `trainer_state.json`, `trainer_items.parquet` | optional: state of the trainer for the next training, [`trainer_items`] |
+//! | `parts.json`, `part_attributes.parquet`, `object-SHA256` | optional: computed parts of the features, the attributes and the objects that they need |
 //! | `_SUCCESS` | the [`Manifest`], JSON, written last |
 //!
 //! No other files are allowed, and none contains data of a single user, so an erasure need not
@@ -31,12 +32,38 @@ pub const ENCODER_FILE: &str = "cold_map.json";
 /// File name of the trainer's settings for the next training.
 pub const TRAINER_STATE_FILE: &str = "trainer_state.json";
 
+/// File name of the declarations of computed parts.
+pub const PARTS_FILE: &str = "parts.json";
+/// File name of the attributes of the items that computed parts need.
+pub const PART_ATTRIBUTES_FILE: &str = "part_attributes.parquet";
+/// Beginning of the names of the files of objects, which the hexadecimal digits of the checksum follow.
+const OBJECT_FILE: &str = "object-";
+
 /// The largest dimension: a user's matrix then takes 1 MiB, or 2 MiB in `f64`.
 pub const DIM_MAX: usize = 512;
 
-/// All files that a manifest may list.
-const VERSION_FILES: [&str; 6] =
-    [item_features::FILE, prior::FILE, cold_map::FILE, ENCODER_FILE, TRAINER_STATE_FILE, trainer_items::FILE];
+/// The files that a manifest may list, apart from objects.
+const VERSION_FILES: [&str; 8] = [
+    item_features::FILE,
+    prior::FILE,
+    cold_map::FILE,
+    ENCODER_FILE,
+    TRAINER_STATE_FILE,
+    trainer_items::FILE,
+    PARTS_FILE,
+    PART_ATTRIBUTES_FILE,
+];
+
+/// The name of the file of an object with this checksum, 64 lower-case hexadecimal digits.
+#[must_use]
+pub fn object_file(checksum: &str) -> String {
+    format!("{OBJECT_FILE}{checksum}")
+}
+
+fn is_object_file(name: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    name.strip_prefix(OBJECT_FILE).is_some_and(|digits| digits.len() == 64 && digits.bytes().all(is_digit))
+}
 
 /// Error text for any other file.
 pub const NO_VERSION_FILE: &str =
@@ -45,7 +72,7 @@ pub const NO_VERSION_FILE: &str =
 /// Whether a version may have a file of this name.
 #[must_use]
 pub fn is_version_file(name: &str) -> bool {
-    VERSION_FILES.contains(&name)
+    VERSION_FILES.contains(&name) || is_object_file(name)
 }
 
 /// Writes a version directory; without [`VersionDirWriter::finish`], the directory is not a

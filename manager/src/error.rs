@@ -113,6 +113,23 @@ pub enum ManagerError {
     /// The stream has no observations to train on.
     #[error("stream {stream} holds no observations yet; send some to POST /v1/models/{{model}}/observe first")]
     NoObservations { stream: celeris_model::StreamName },
+    /// The parts of a model's features do not fit.
+    #[error("{field}: {problem}")]
+    FeatureParts {
+        /// The part.
+        field: String,
+        /// What is wrong and how to fix it.
+        problem: String,
+    },
+    /// A pipeline computes features of models.
+    #[error("pipeline {pipeline} computes features of {models}; {advice}")]
+    PipelineInUse {
+        pipeline: String,
+        /// Their names, separated by commas.
+        models: String,
+        /// What to do.
+        advice: &'static str,
+    },
     #[error("no pipeline is named {pipeline}; GET /v1/pipelines lists them")]
     UnknownPipeline { pipeline: String },
     /// Another large request to run a pipeline is running; a node runs one at a time.

@@ -64,7 +64,8 @@ pub use registry::{
     VersionRecord, VersionStore, VersionsKept, WarmRecord, erased_users, keep_versions, names_by_id,
 };
 pub use settings::{
-    DefaultReward, DriftSettings, Engine, GateConfig, GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule,
-    Signal, Threshold, TrainerLimits, TrainerSettings, Trainers, TrainingOptions, Triggers, Volume,
+    CANDIDATES_DEFAULT, DefaultReward, DriftSettings, Engine, FeaturePart, FeatureParts, FeatureSource, GateConfig,
+    GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule, Signal, Threshold, TrainerLimits, TrainerSettings,
+    Trainers, TrainingOptions, Triggers, Volume,
 };
 pub use training::{Cause, Job, JobState, ReadingTraining, TrainFrom, TrainRequest, Training};

@@ -18,7 +18,19 @@ impl ObjectId {
     /// Reads `sha256:` and 64 lower-case hexadecimal digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix("sha256:")?.as_bytes();
+        Self::from_hex(text.strip_prefix("sha256:")?)
+    }
+
+    /// The 64 lower-case hexadecimal digits, which name the file of the object.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Reads 64 lower-case hexadecimal digits.
+    #[must_use]
+    pub fn from_hex(digits: &str) -> Option<Self> {
+        let digits = digits.as_bytes();
         if digits.len() != 64 {
             return None;
         }
@@ -37,8 +49,7 @@ impl ObjectId {
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        formatter.write_str("sha256:")?;
-        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+        write!(formatter, "sha256:{}", self.hex())
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A trained item has its row in the version's table. Any other item has the first that exists of:
 //! the features frozen for it under this version; the features supplied by a caller; the output of
-//! the version's attribute map; the version's cold-item features. Features are frozen before a
+//! the version's attribute map; the version's cold-item features. Computed parts are added to each
+//! ([`crate::computed`]), and what they need to know of the item is frozen with its features. Features are frozen before a
 //! user's state learns from them, so that the state stays a function of the log: an observation
 //! freezes its item's features under the serving versions in the same atomic write, and a state
 //! that is built or catches up under any version freezes those of its history, and the reply waits
@@ -13,13 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use celeris_features::{ColdItem, ItemFeatures};
+use celeris_features::{ColdItem, ItemFeatures, ItemParts, MissingParts, Parts};
 use celeris_model::{FeatureOrigin, ItemId, ModelId, Shard, StreamName, UserId, VersionId};
 use celeris_storage::{FrozenFeatures, Storage, StorageError, Ticket};
 use parking_lot::{Mutex, MutexGuard};
+use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cache::{BoundedCache, Held};
+use crate::computed::{DescribedItem, InContext};
 use crate::error::PredictorError;
 use crate::index::FreshFeatures;
 use crate::version::ServingVersion;
@@ -47,10 +50,12 @@ const STRIPES: usize = 1024;
 
 /// The features of one item under one version.
 pub(crate) enum Resolved<'v> {
-    /// A row of the version's table.
-    Trained(ItemFeatures<'v>),
+    /// A row of the version's table, and its number.
+    Trained(ItemFeatures<'v>, u32),
     /// An item outside the table: added after training, or unknown.
     Later(Arc<LaterItem>),
+    /// Either, with the columns that depend on a context.
+    InContext(Box<InContext<'v>>),
 }
 
 /// The features of an item outside a version's table.
@@ -62,39 +67,50 @@ pub(crate) struct LaterItem {
     pub(crate) known: bool,
     /// Where its features come from; unchanged by freezing.
     pub(crate) origin: FeatureOrigin,
+    /// What the computed parts of the version need to know of it; `None` if the version has none.
+    described: Option<Arc<DescribedItem>>,
     /// The item's revision, read before its features.
     revision: u64,
     /// The write that froze the features; `None` if no user's state has learnt from them.
     frozen: Option<Ticket>,
 }
 
-impl Resolved<'_> {
+impl<'v> Resolved<'v> {
+    /// The row of a version's table.
+    pub(crate) fn trained(version: &'v ServingVersion, slot: u32) -> Self {
+        Self::Trained(version.theta.row(slot as usize), slot)
+    }
+
     pub(crate) fn offset(&self) -> f32 {
         match self {
-            Self::Trained(row) => row.offset,
+            Self::Trained(row, _) => row.offset,
             Self::Later(item) => item.offset,
+            Self::InContext(item) => item.of.offset(),
         }
     }
 
     pub(crate) fn features(&self) -> &[f32] {
         match self {
-            Self::Trained(row) => row.features,
+            Self::Trained(row, _) => row.features,
             Self::Later(item) => &item.features,
+            Self::InContext(item) => &item.features,
         }
     }
 
     pub(crate) fn known(&self) -> bool {
         match self {
-            Self::Trained(_) => true,
+            Self::Trained(..) => true,
             Self::Later(item) => item.known,
+            Self::InContext(item) => item.of.known(),
         }
     }
 
     /// The write that froze these features. The table's own features are durable from the start.
     pub(crate) fn frozen(&self) -> Option<&Ticket> {
         match self {
-            Self::Trained(_) => Some(&Ticket::DURABLE),
+            Self::Trained(..) => Some(&Ticket::DURABLE),
             Self::Later(item) => item.frozen.as_ref(),
+            Self::InContext(item) => item.of.frozen(),
         }
     }
 
@@ -102,15 +118,53 @@ impl Resolved<'_> {
     /// never changes.
     pub(crate) fn revision(&self) -> Option<u64> {
         match self {
-            Self::Trained(_) => None,
+            Self::Trained(..) => None,
             Self::Later(item) => Some(item.revision),
+            Self::InContext(item) => item.of.revision(),
         }
     }
 
     pub(crate) fn origin(&self) -> FeatureOrigin {
         match self {
-            Self::Trained(_) => FeatureOrigin::Trained,
+            Self::Trained(..) => FeatureOrigin::Trained,
             Self::Later(item) => item.origin,
+            Self::InContext(item) => item.of.origin(),
+        }
+    }
+
+    /// Whether it is a row of the table.
+    pub(crate) fn is_trained(&self) -> bool {
+        self.origin() == FeatureOrigin::Trained
+    }
+
+    /// What the parts of its version need to know of it.
+    pub(crate) fn parts<'a>(&'a self, parts: &'a Parts) -> &'a ItemParts {
+        match self {
+            Self::Trained(_, row) => parts.of_row(*row as usize),
+            Self::Later(item) => {
+                let described = item.described.as_ref();
+                &described.expect("an item is resolved with what the parts of its version need").parts
+            }
+            Self::InContext(item) => item.of.parts(parts),
+        }
+    }
+
+    /// The computed parts that it lacks; none unless it is in a context.
+    pub(crate) fn missing(&self) -> MissingParts {
+        match self {
+            Self::InContext(item) => item.missing,
+            _ => MissingParts::default(),
+        }
+    }
+
+    /// Whether parts that are computed for one are those of the other.
+    pub(crate) fn computes_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Trained(_, row), Self::Trained(_, other)) => row == other,
+            (Self::Later(item), Self::Later(other)) => {
+                item.features == other.features && item.described == other.described
+            }
+            _ => false,
         }
     }
 }
@@ -133,7 +187,8 @@ impl FreshFeatures for LaterItem {
 
 impl Held for Arc<LaterItem> {
     fn bytes(&self) -> usize {
-        size_of::<LaterItem>() + size_of_val(&*self.features)
+        let described = self.described.as_ref().map_or(0, |described| described.bytes());
+        size_of::<LaterItem>() + size_of_val(&*self.features) + described
     }
 }
 
@@ -190,6 +245,7 @@ fn record((model, version, _, item): &FreezeKey, features: &LaterItem) -> Frozen
         offset: features.offset,
         features: features.features.to_vec(),
         origin: features.origin,
+        attributes: features.described.as_ref().and_then(|described| described.attributes.clone()),
     }
 }
 
@@ -267,8 +323,8 @@ impl FeatureStore {
         scope: FeatureScope<'_>,
         item: &ItemId,
     ) -> Result<Resolved<'v>, PredictorError> {
-        if let Some(row) = version.theta.get(item) {
-            return Ok(Resolved::Trained(row));
+        if let Some(slot) = version.theta.slot(item) {
+            return Ok(Resolved::trained(version, slot));
         }
         let key = self.key(version, scope.shard, item);
         if let Some(found) = self.cache.get(&key) {
@@ -338,25 +394,46 @@ impl FeatureStore {
         let given = self.storage.items().given_features(version.model_id, item)?;
         let described = self.storage.items().get(stream, item)?;
         let known = given.is_some() || described.is_some();
-        let later = |offset, features, origin| LaterItem { offset, features, known, origin, revision, frozen: None };
+        let described_by = |attributes: Option<&Map<String, Value>>| {
+            version.parts.as_ref().map(|parts| Arc::new(DescribedItem::new(parts, attributes.cloned())))
+        };
+        let later = |offset, features, origin, described| LaterItem {
+            offset,
+            features,
+            known,
+            origin,
+            described,
+            revision,
+            frozen: None,
+        };
         if let Some(queued) = freezing.get(&(version.model_id, version.id, shard, item.clone())) {
             // Frozen features never change, but whether the item is known may have changed since.
             return Ok(Arc::new(LaterItem { known, revision, ..LaterItem::clone(queued) }));
         }
         if let Some(frozen) = self.storage.items().frozen((version.model_id, version.id), shard, item)? {
-            let found = later(frozen.offset, frozen.features.into(), frozen.origin);
+            let described = described_by(frozen.attributes.as_ref());
+            let found = later(frozen.offset, frozen.features.into(), frozen.origin, described);
             return Ok(Arc::new(found.frozen_with(Ticket::DURABLE)));
         }
         let stand_in = version.theta.cold_item();
-        if let Some(given) = given.filter(|given| given.features.len() == version.dim()) {
-            return Ok(Arc::new(later(stand_in.offset, given.features.into(), FeatureOrigin::Given)));
-        }
         let attributes = described.map(|item| item.attributes).filter(|attributes| !attributes.is_empty());
-        if let (Some(map), Some(attributes)) = (&version.cold_map, attributes) {
-            let ColdItem { offset, features } = map.map(&attributes);
-            return Ok(Arc::new(later(offset, features.into(), FeatureOrigin::Attributes)));
+        let attributes = attributes.as_ref();
+        let described = described_by(attributes);
+        if let Some(given) = given.filter(|given| given.features.len() == version.table_dim) {
+            let features = version.widened(&given.features, attributes);
+            return Ok(Arc::new(later(stand_in.offset, features, FeatureOrigin::Given, described)));
         }
-        Ok(Arc::new(later(stand_in.offset, stand_in.features.into(), FeatureOrigin::StandIn)))
+        let (offset, mut features, origin) = match (&version.cold_map, attributes) {
+            (Some(map), Some(attributes)) => {
+                let ColdItem { offset, features } = map.map(attributes);
+                (offset, features.into_boxed_slice(), FeatureOrigin::Attributes)
+            }
+            _ => (stand_in.offset, stand_in.features.into(), FeatureOrigin::StandIn),
+        };
+        if let Some(parts) = &version.parts {
+            parts.materialise(attributes, &mut features);
+        }
+        Ok(Arc::new(later(offset, features, origin, described)))
     }
 
     /// The features of `item`, which has the rows `slots`, for an observation that all of
@@ -370,7 +447,7 @@ impl FeatureStore {
         item: &ItemId,
     ) -> Result<(Vec<Resolved<'v>>, Option<Freeze<'s>>), PredictorError> {
         let row = |(version, slot): (&'v Arc<ServingVersion>, &Option<u32>)| {
-            slot.map(|slot| Resolved::Trained(version.theta.row(slot as usize)))
+            slot.map(|slot| Resolved::trained(version, slot))
         };
         if let Some(rows) = versions.iter().zip(slots).map(row).collect() {
             return Ok((rows, None));

@@ -20,6 +20,7 @@ mod activation;
 pub mod attribution;
 mod cache;
 mod catalog;
+mod computed;
 pub mod error;
 mod explain;
 pub mod exploration;
@@ -45,8 +46,8 @@ pub use catalog::{
 };
 pub use error::PredictorError;
 pub use explain::{
-    Because, DecisionReplay, Explainer, Replay, ReplayOutcome, Replayed, ReplayedSlot, UserView, Why, WhyNot,
-    WhyRequest, is_same,
+    Because, DecisionReplay, Explainer, PartOfScore, Replay, ReplayOutcome, Replayed, ReplayedSlot, UserView, Why,
+    WhyNot, WhyRequest, is_same,
 };
 pub use exploration::{ExplorationCounts, ExplorationSpan, ExplorationView};
 pub use features::Effective;

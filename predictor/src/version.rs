@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_features::{ColdMap, Theta};
+use celeris_features::{ColdMap, Parts, Theta};
 use celeris_model::{Learning, ModelError, ModelId, ModelName, UserModel, VersionId};
+
+use serde_json::{Map, Value};
 
 use crate::index::Retrieval;
 use crate::label_rule::LabelRule;
@@ -21,6 +23,10 @@ pub struct ServingVersion {
     pub learning: Learning,
     /// The map from attributes to features for items outside the table, if training produced one.
     pub cold_map: Option<Arc<ColdMap>>,
+    /// The computed parts of the features; `None` if all are factors.
+    pub(crate) parts: Option<Parts>,
+    /// The length of features that callers give: the factors and the constant.
+    pub(crate) table_dim: usize,
     /// Fingerprint of the learning rule, stored in snapshots.
     pub(crate) rule: u64,
     /// The state of a user without observations.
@@ -49,6 +55,7 @@ impl ServingVersion {
             let (expected, received) = (theta.dim(), learning.dim());
             return Err(ModelError::DimMismatch { what: "prior mean", expected, received });
         }
+        let dim = theta.dim();
         let newcomer = Arc::new(UserModel::from_prior(&learning)?);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed) + 1;
         let rule = learning.fingerprint();
@@ -59,6 +66,8 @@ impl ServingVersion {
             theta,
             learning,
             cold_map: None,
+            parts: None,
+            table_dim: dim,
             rule,
             newcomer,
             serial,
@@ -71,6 +80,30 @@ impl ServingVersion {
     pub fn with_cold_map(mut self, map: Option<Arc<ColdMap>>) -> Self {
         self.cold_map = map.filter(|map| map.dim() == self.theta.dim());
         self
+    }
+
+    /// Adds the computed parts of a model whose factors and constant are `table_dim`. A version that was trained before the
+    /// model had them has none.
+    #[must_use]
+    pub fn with_parts(mut self, parts: Option<Parts>, table_dim: usize) -> Self {
+        self.table_dim = parts.as_ref().map_or(table_dim, Parts::table_dim);
+        self.parts = parts;
+        self
+    }
+
+    /// Factors that a caller has given, of length `table_dim`, as features: with the columns of the parts that depend on the
+    /// item alone, and zeros for the others.
+    pub(crate) fn widened(&self, factors: &[f32], attributes: Option<&Map<String, Value>>) -> Box<[f32]> {
+        match &self.parts {
+            Some(parts) => parts.materialised(factors, attributes),
+            None => {
+                let (constant, factors) = factors.split_last().unwrap_or((&1.0, &[]));
+                let mut features = factors.to_vec();
+                features.resize(self.dim() - 1, 0.0);
+                features.push(*constant);
+                features.into()
+            }
+        }
     }
 
     /// Sets the search index. Once only: a version's rows never change.
@@ -95,6 +128,8 @@ impl ServingVersion {
 pub struct ServingSettings {
     pub ranking: RankingDefaults,
     pub labels: LabelRule,
+    /// Number of candidates of a recommendation that parts which depend on the context score.
+    pub candidates: usize,
 }
 
 /// How a model ranks if the request does not specify it.

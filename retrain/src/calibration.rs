@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::path::Path;
 
-use celeris_features::ColdItem;
+use celeris_features::{ColdItem, PartsFiles};
 use celeris_model::{ItemId, Loss, ModelError, Prior, UserId};
 use rayon::ThreadPoolBuilder;
 
@@ -63,6 +63,8 @@ pub(crate) struct Finished {
     pub(crate) figures: BTreeMap<String, f64>,
     /// The map from attributes to features, if there are attributes.
     pub(crate) cold_map: Option<FittedColdMap>,
+    /// The files of the computed parts, if there are any.
+    pub(crate) parts: Option<PartsFiles>,
 }
 
 /// All observations, with one numbering of users and items.
@@ -113,7 +115,7 @@ pub(crate) fn finish(
         }),
     })?;
     progress.report(Step { phase: Phase::Training, fraction: 1.0 });
-    Ok(Finished { items: observed.items, trained, figures: figures.clone(), cold_map: None })
+    Ok(Finished { items: observed.items, trained, figures: figures.clone(), cold_map: None, parts: None })
 }
 
 fn check_coverage(raw: &Path, input: &TrainingInput, output: &EngineOutput) -> Result<(), RetrainError> {

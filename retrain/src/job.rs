@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use celeris_features::cold_map::read_cold_map;
-use celeris_features::{Theta, TrainerPart, VersionContents, write_trained_version};
+use celeris_features::{PartsFiles, Theta, TrainerPart, VersionContents, write_trained_version};
 use celeris_formats::item_attributes::read_attributes;
 use celeris_formats::version_dir::{ENCODER_FILE, TRAINER_STATE_FILE};
 use celeris_formats::{Manifest, WarmStart, cold_map, read_manifest, trainer_items};
@@ -19,6 +19,7 @@ use crate::calibration::{Finished, finish};
 use crate::cold_map::{ColdMapInput, fit_cold_map};
 use crate::error::RetrainError;
 use crate::input::{InputFile, TrainingInput, read_held_out, read_input};
+use crate::parts::{JobPart, PartsData, PartsInput, add_parts, read_contexts};
 use crate::popularity::{POPULARITY, train_popularity};
 use crate::progress::{Phase, Progress, Step};
 use crate::refresh::{Parent, refresh};
@@ -126,6 +127,12 @@ pub struct Job {
     /// Attributes of items, if any; the version then has a map from attributes to features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_attributes: Option<InputFile>,
+    /// Computed parts of the features, in their order; they follow the factors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<JobPart>,
+    /// Folder of the objects that the parts name: a file for each, named by its checksum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<PathBuf>,
     /// The version that was active when the job began.
     #[serde(default)]
     pub parent: Option<VersionId>,
@@ -153,6 +160,11 @@ impl Job {
         serde_json::from_slice(&text).map_err(|source| RetrainError::JobFile { path: path.to_owned(), source })
     }
 
+    /// The length of the features without those of computed parts: the factors and the constant.
+    fn table_dim(&self) -> usize {
+        self.dim.saturating_sub(self.parts.iter().map(|part| part.dim).sum())
+    }
+
     fn settings(&self) -> TrainSettings {
         let (iterations_max, regularization) = match &self.algorithm {
             Algorithm::Als { iterations_max, regularization } => (*iterations_max, *regularization),
@@ -160,7 +172,14 @@ impl Job {
             Algorithm::External(external) => (default_iterations(), external.regularization),
         };
         let threads = self.threads.unwrap_or_else(spare_threads);
-        TrainSettings { dim: self.dim, seed: self.seed, threads, iterations_max, regularization, loss: self.loss }
+        TrainSettings {
+            dim: self.table_dim(),
+            seed: self.seed,
+            threads,
+            iterations_max,
+            regularization,
+            loss: self.loss,
+        }
     }
 }
 
@@ -190,36 +209,73 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     let start = job.warm_start.as_ref().and_then(|dir| Start::open(&folder.join(dir), &job));
     let seen = start.as_ref().and_then(|start| start.seen.as_deref());
     let pool = ThreadPoolBuilder::new().num_threads(settings.threads.get()).build()?;
-    let mut input = pool.install(|| read_input(&observations, pinned_items.as_deref(), job.dim, seen))?;
+    let mut input = pool.install(|| read_input(&observations, pinned_items.as_deref(), settings.dim, seen))?;
     if job.loss == Loss::Squared {
         input.ratings = input.ratings.without_outliers();
     }
     progress.report(Step { phase: Phase::Reading, fraction: 1.0 });
+    // Parts are fitted to the ratings that were read, in their order.
+    let for_parts =
+        if job.parts.is_empty() { None } else { Some((input.ratings.clone(), read_contexts(&observations)?)) };
     let (observed, ridge) = (input.ratings.observed(), start.as_ref().and_then(Start::ridge));
     let (mut finished, warm) = match &job.algorithm {
         Algorithm::Als { .. } => {
             let state = start.as_ref().and_then(|start| start.state(&input));
             let (trained, warm) = train_from(&job, &settings, &input, start.zip(state), progress)?;
             let items = input.items.into_ids();
-            (Finished { items, trained, figures: BTreeMap::new(), cold_map: None }, warm)
+            (Finished { items, trained, figures: BTreeMap::new(), cold_map: None, parts: None }, warm)
         }
         Algorithm::Popularity => {
             let trained = train_popularity(&input.ratings, &settings, &input.pinned)?;
-            (Finished { items: input.items.into_ids(), trained, figures: BTreeMap::new(), cold_map: None }, None)
+            (
+                Finished {
+                    items: input.items.into_ids(),
+                    trained,
+                    figures: BTreeMap::new(),
+                    cold_map: None,
+                    parts: None,
+                },
+                None,
+            )
         }
         Algorithm::External(external) => (finish_external(&job, external, folder, input, progress)?, None),
     };
-    if let Some(path) = &item_attributes {
-        let attributes = read_attributes(path, &finished.items)?;
+    let attributes = match &item_attributes {
+        Some(path) => read_attributes(path, &finished.items)?,
+        None => Vec::new(),
+    };
+    if item_attributes.is_some() {
         // A warm training takes over the ridge of the earlier one.
         let ridge = ridge.filter(|_| warm.is_some());
         let input = ColdMapInput { trained: &finished.trained, observed: &observed, attributes: &attributes, ridge };
         finished.cold_map = pool.install(|| fit_cold_map(&input));
     }
+    if let Some((ratings, contexts)) = &for_parts {
+        progress.report(Step { phase: Phase::Parts, fraction: 0.0 });
+        let described = if attributes.is_empty() { vec![None; finished.items.len()] } else { attributes };
+        let data = PartsData { ratings, contexts, attributes: &described };
+        finished = pool.install(|| with_parts(&job, folder, finished, data))?;
+    }
     progress.report(Step { phase: Phase::Writing, fraction: 0.0 });
     let manifest = write_trained(&job, folder, finished, (warm, started))?;
     progress.report(Step { phase: Phase::Writing, fraction: 1.0 });
     Ok(manifest)
+}
+
+/// Adds the computed parts, which are fitted to these data.
+fn with_parts(job: &Job, folder: &Path, finished: Finished, data: PartsData<'_>) -> Result<Finished, RetrainError> {
+    let Finished { items, trained, mut figures, cold_map, .. } = finished;
+    let input = PartsInput {
+        parts: &job.parts,
+        objects: job.objects.as_ref().map(|objects| folder.join(objects)),
+        data,
+        items: &items,
+        loss: job.loss,
+        seed: job.seed,
+    };
+    let added = add_parts(&input, trained, cold_map)?;
+    figures.extend(added.figures.map(|(name, figure)| (name.to_owned(), figure)));
+    Ok(Finished { items, trained: added.trained, figures, cold_map: added.cold_map, parts: Some(added.files) })
 }
 
 fn finish_external(
@@ -347,7 +403,7 @@ fn write_trained(
     finished: Finished,
     (warm, started): (Option<WarmStart>, Instant),
 ) -> Result<Manifest, RetrainError> {
-    let Finished { items, trained, figures, cold_map: fitted } = finished;
+    let Finished { items, trained, figures, cold_map: fitted, parts } = finished;
     let mut metrics = figures;
     metrics.extend(trained.metrics.by_name());
     metrics.insert("train_seconds".to_owned(), started.elapsed().as_secs_f64());
@@ -362,6 +418,10 @@ fn write_trained(
         part.tables.push((cold_map::FILE, tables));
         part.texts.push((ENCODER_FILE, text));
         metrics.extend(fitted.by_name());
+    }
+    if let Some(PartsFiles { texts, tables }) = &parts {
+        part.tables.extend(tables.iter().map(|(name, batches)| (*name, batches.clone())));
+        part.texts.extend(texts.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())));
     }
     let theta = Theta::new(items, trained.item_offsets, trained.item_features, trained.cold_item)?;
     let contents = VersionContents {

@@ -13,7 +13,7 @@
 //! `posterior_evaluation` (errors of the served posteriors) and [`prior_fit`] (prior of new users).
 //! `popularity` fits offsets alone.
 //! [`settings`], [`ratings`] and `side_features` are their input, `trained` and `state` the result.
-//! [`mod@cold_map`] fits features from attributes; `engine_output` and `calibration` make versions
+//! [`mod@cold_map`] fits features from attributes, [`parts`] adds computed ones; `engine_output` and `calibration` make versions
 //! from external engines; [`job`], [`input`] and [`progress`] are the child process and its files,
 //! in the formats of `celeris_formats`.
 
@@ -29,6 +29,7 @@ pub mod input;
 pub mod job;
 mod learn;
 mod logistic;
+pub mod parts;
 mod popularity;
 mod posterior_evaluation;
 pub mod prior_fit;
@@ -50,6 +51,7 @@ pub use error::RetrainError;
 pub use input::InputFile;
 pub use job::{Algorithm, External, Job, JobLimits, run_job, spare_threads};
 pub use learn::Pinned;
+pub use parts::JobPart;
 pub use popularity::{POPULARITY, train_popularity};
 pub use progress::{JsonLines, Phase, Progress, Silent, Step};
 pub use ratings::{Rating, Ratings};

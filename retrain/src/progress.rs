@@ -15,6 +15,8 @@ pub enum Phase {
     Tuning,
     /// Training on all ratings with the chosen settings.
     Training,
+    /// Fitting the computed parts of the features.
+    Parts,
     /// Writing the version directory.
     Writing,
 }
@@ -27,6 +29,7 @@ impl Phase {
             Self::Reading => "reading",
             Self::Tuning => "tuning",
             Self::Training => "training",
+            Self::Parts => "parts",
             Self::Writing => "writing",
         }
     }

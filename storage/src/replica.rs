@@ -288,6 +288,7 @@ mod tests {
             offset: 0.5,
             features: vec![item as f32, 1.0],
             origin: FeatureOrigin::Attributes,
+            attributes: None,
         }
     }
 

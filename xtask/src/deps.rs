@@ -23,9 +23,12 @@ const RULES: [CrateRule; 23] = [
     CrateRule { name: "celeris-cluster", may_use: &["celeris-model", "celeris-storage", "celeris-skip"] },
     CrateRule { name: "celeris-formats", may_use: &["celeris-model"] },
     CrateRule { name: "celeris-export", may_use: &["celeris-model", "celeris-storage", "celeris-formats"] },
-    CrateRule { name: "celeris-features", may_use: &["celeris-kernel", "celeris-model", "celeris-formats"] },
-    CrateRule { name: "celeris-bandits", may_use: &["celeris-model"] },
     CrateRule { name: "celeris-pipelines", may_use: &["celeris-kernel", "celeris-model"] },
+    CrateRule {
+        name: "celeris-features",
+        may_use: &["celeris-kernel", "celeris-model", "celeris-pipelines", "celeris-formats"],
+    },
+    CrateRule { name: "celeris-bandits", may_use: &["celeris-model"] },
     CrateRule { name: "celeris-datasets", may_use: &["celeris-model", "celeris-skip"] },
     CrateRule { name: "celeris-import", may_use: &["celeris-model", "celeris-formats", "celeris-datasets"] },
     CrateRule { name: "celeris-retrieval", may_use: &["celeris-kernel", "celeris-model"] },
@@ -35,7 +38,14 @@ const RULES: [CrateRule; 23] = [
     },
     CrateRule {
         name: "celeris-retrain",
-        may_use: &["celeris-kernel", "celeris-model", "celeris-formats", "celeris-features", "celeris-skip"],
+        may_use: &[
+            "celeris-kernel",
+            "celeris-model",
+            "celeris-pipelines",
+            "celeris-formats",
+            "celeris-features",
+            "celeris-skip",
+        ],
     },
     CrateRule {
         name: "celeris-manager",

@@ -48,6 +48,8 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
         name: config.name,
         stream: config.stream,
         dim: config.dim,
+        features: config.features.0.into_iter().map(Into::into).collect(),
+        candidates: config.candidates,
         loss: config.loss.into(),
         half_life: config.half_life,
         label_range: config.label_range,

@@ -34,13 +34,13 @@ async fn list_pipelines(State(node): State<Node>) -> Result<Json<PipelineList>, 
 
 /// Declares a pipeline, or another revision of it. Its objects are there already (`PUT /v1/objects/{object}`).
 #[utoipa::path(post, path = "/v1/pipelines", tag = "pipelines", request_body = PipelineBody,
-    responses((status = 201, body = Pipeline)))]
+    responses((status = 201, body = Pipeline), (status = 409, response = Conflict)))]
 async fn declare_pipeline(
     State(node): State<Node>,
     Body(declaration): Body<Value>,
 ) -> Result<(StatusCode, Json<Pipeline>), ApiError> {
     let spec = PipelineSpec::parse(&declaration)?;
-    Ok((StatusCode::CREATED, Json(node.manager.pipelines().declare(spec)?.into())))
+    Ok((StatusCode::CREATED, Json(node.manager.declare_pipeline(spec)?.into())))
 }
 
 /// How a pipeline is described.
@@ -67,9 +67,10 @@ async fn get_pipeline(
 
 /// Deletes a pipeline, and the objects that no other one names.
 #[utoipa::path(delete, path = "/v1/pipelines/{pipeline}", tag = "pipelines", params(InPipeline),
-    responses((status = 204, description = "The pipeline is deleted"), (status = 404, response = NotFound)))]
+    responses((status = 204, description = "The pipeline is deleted"), (status = 404, response = NotFound),
+        (status = 409, response = Conflict)))]
 async fn delete_pipeline(State(node): State<Node>, InPipeline(pipeline): InPipeline) -> Result<StatusCode, ApiError> {
-    node.manager.pipelines().delete(pipeline.as_str())?;
+    node.manager.delete_pipeline(pipeline.as_str())?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -59,12 +59,12 @@ pub async fn predict(
     let predicting = node.clone();
     let predict = async move { predicting.predictor.predict(&request).await };
     let predicted = if quick { predict.await } else { node.compute.run(predict).await? };
-    let Predictions { version, loss, user_epoch, cold, scores, selected } = predicted?;
+    let Predictions { version, loss, user_epoch, cold, scores, missing, selected } = predicted?;
     let Answered { arm, arm_propensity, arms, confidence } = selected.into();
     let mut scores: Vec<Score> = scores.into_iter().map(|scored| Score::new(scored, loss)).collect();
     for (score, confidence) in scores.iter_mut().zip(confidence) {
         score.confidence = Some(confidence);
     }
     let (version, user_epoch) = (version.0, user_epoch.0);
-    Ok(Answer(PredictReply { user, version, user_epoch, cold, scores, arm, arm_propensity, arms, stale_ms }))
+    Ok(Answer(PredictReply { user, version, user_epoch, cold, scores, missing, arm, arm_propensity, arms, stale_ms }))
 }

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use celeris_model::{ItemId, ObservationId, UserEpoch, UserId};
-use celeris_predictor::{Because, WhyRequest};
+use celeris_predictor::{Because, PartOfScore, WhyRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -31,6 +31,8 @@ pub struct WhyParams {
     /// The reply must reflect at least this many of the user's events.
     #[param(value_type = Option<u64>)]
     min_epoch: Option<UserEpoch>,
+    /// The context in which the item is scored, a JSON object.
+    context: Option<String>,
 }
 
 /// One observation and its contribution to the score.
@@ -49,6 +51,14 @@ pub struct Reason {
     #[schema(value_type = Option<Id>)]
     observation_id: Option<ObservationId>,
     /// Its contribution to the score; positive contributions raise it.
+    contribution: f64,
+}
+
+/// A computed part of the features, and what it adds to the score.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PartReason {
+    part: String,
+    /// By the user's mean weights; 0 if the part is missing.
     contribution: f64,
 }
 
@@ -77,6 +87,9 @@ pub struct WhyReply {
     others: f64,
     /// Number of observations that the score comes from, listed or not.
     observations: u64,
+    /// What each computed part of the features adds to the score; absent if all features are factors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<PartReason>,
 }
 
 impl From<Because> for Reason {
@@ -103,7 +116,9 @@ async fn explain_score(
     if limit > LIMIT_MAX {
         return Err(ApiError::field("limit", format!("at most {LIMIT_MAX}, got {limit}")));
     }
-    let request = WhyRequest { model, user, item, limit, min_epoch: params.min_epoch };
+    let context = params.context.as_deref().map(serde_json::from_str).transpose();
+    let context = context.map_err(|problem| ApiError::field("context", problem.to_string()))?;
+    let request = WhyRequest { model, user, item, limit, min_epoch: params.min_epoch, context };
     let why = node.predictor.explainer().why(&request).await?;
     let WhyRequest { user, item, .. } = request;
     Ok(Json(WhyReply {
@@ -118,5 +133,10 @@ async fn explain_score(
         because: why.because.into_iter().map(Reason::from).collect(),
         others: why.others,
         observations: why.observations,
+        parts: why
+            .parts
+            .into_iter()
+            .map(|PartOfScore { part, contribution }| PartReason { part, contribution })
+            .collect(),
     }))
 }

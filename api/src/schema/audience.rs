@@ -1,11 +1,12 @@
 //! The audience of a ranking: a user, an anonymous user whose history is part of the request, or a
 //! group of users.
 
-use celeris_model::{ItemId, Timestamp, UserId};
+use celeris_model::{Context, ItemId, Timestamp, UserId};
 use celeris_predictor::{Aggregate, Audience, PastItem};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::context::ContextFields;
 use super::ids::IdOrInteger;
 use super::time::Time;
 use crate::error::ApiError;
@@ -31,6 +32,9 @@ pub struct PastBody {
     /// The kind of feedback, a name chosen by the client; at most 64 bytes.
     #[schema(max_length = 64)]
     feedback: Option<String>,
+    /// The circumstances of the observation.
+    #[schema(value_type = Option<ContextFields>)]
+    context: Option<Context>,
 }
 
 objects!(PastBody);
@@ -39,9 +43,9 @@ impl TryFrom<PastBody> for PastItem {
     type Error = ApiError;
 
     fn try_from(body: PastBody) -> Result<Self, ApiError> {
-        let PastBody { item, label, weight, timestamp, feedback } = body;
+        let PastBody { item, label, weight, timestamp, feedback, context } = body;
         check_feedback(feedback.as_deref())?;
-        Ok(Self { item, label, weight: weight.unwrap_or(1.0), timestamp, feedback })
+        Ok(Self { item, label, weight: weight.unwrap_or(1.0), timestamp, feedback, context })
     }
 }
 

@@ -97,6 +97,7 @@ pub mod consistency;
 pub mod context;
 pub mod decisions;
 pub mod events;
+pub mod features;
 pub mod filters;
 pub mod ids;
 pub mod items;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::context::ContextFieldOfStream;
+use super::features::{PartOfFeatures, parts};
 use super::ids::{Name, NameOrInteger};
 use super::nullable;
 use super::policies::{Policy, PolicyOrName};
@@ -95,6 +96,13 @@ pub struct NewModel {
     /// The length of feature and weight vectors, including the constant; 32 by default.
     #[schema(minimum = 1, maximum = 512)]
     pub dim: Option<usize>,
+    /// The parts of the features; by default all are factors from the table. Computed parts and the constant count for
+    /// `dim`.
+    #[schema(max_items = 16)]
+    pub features: Option<Vec<PartOfFeatures>>,
+    /// Number of candidates of a recommendation that the parts which depend on the context score; 200 by default.
+    #[schema(minimum = 1, maximum = 2048)]
+    pub candidates: Option<u32>,
     /// The loss that user weights minimise; `squared` by default.
     pub loss: Option<Loss>,
     /// Seconds in which an observation loses half of its weight, relative to the user's latest
@@ -186,6 +194,12 @@ pub struct ModelChange {
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<DefaultReward>)]
     pub default_reward: Option<Option<DefaultReward>>,
+    /// The parts of the features, from the next version on; an empty list makes all of them factors.
+    #[schema(max_items = 16)]
+    pub features: Option<Vec<PartOfFeatures>>,
+    /// Number of candidates of a recommendation that the parts which depend on the context score.
+    #[schema(minimum = 1, maximum = 2048)]
+    pub candidates: Option<u32>,
 }
 
 /// The recent loss of a model.
@@ -214,6 +228,11 @@ pub struct Model {
     pub stream: StreamName,
     /// The length of feature and weight vectors, including the constant.
     pub dim: usize,
+    /// The parts of the features; absent if all are factors from the table.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<PartOfFeatures>,
+    /// Number of candidates of a recommendation that the parts which depend on the context score.
+    pub candidates: u32,
     /// The loss that user weights minimise.
     pub loss: Loss,
     /// Seconds in which an observation loses half of its weight, under versions trained since it was
@@ -278,6 +297,8 @@ impl From<NewModel> for ModelConfig {
             stream: new.stream.unwrap_or(usual.stream),
             name: usual.name,
             dim: usual.dim,
+            features: new.features.map_or(usual.features, parts),
+            candidates: new.candidates.unwrap_or(usual.candidates),
             loss: new.loss.map_or(usual.loss, Into::into),
             half_life: new.half_life,
             label_range: new.label_range,
@@ -308,7 +329,11 @@ impl ModelChange {
             keep_versions,
             trainer,
             default_reward,
+            features,
+            candidates,
         } = self;
+        config.features = features.map_or_else(|| std::mem::take(&mut config.features), parts);
+        config.candidates = candidates.unwrap_or(config.candidates);
         if let Some(triggers) = triggers {
             triggers.apply(&mut config.triggers);
         }

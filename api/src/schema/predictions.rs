@@ -88,6 +88,10 @@ pub struct PredictReply {
     /// Whether the user has no observations, so that the prior is used.
     pub cold: bool,
     pub scores: Vec<Score>,
+    /// The computed parts of the features that no item had, since the context or the attributes lack what they read; the
+    /// standard errors are wider. Absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
     /// For a choosing selection: the model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<Name>)]

@@ -128,6 +128,10 @@ pub struct TopkReply {
     pub pool: bool,
     /// The slots, best first.
     pub items: Vec<Slot>,
+    /// The computed parts of the features that no candidate had, since the context or the attributes lack what they read;
+    /// the standard errors are wider. Absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
     /// For a choosing selection: the model that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<Name>)]
@@ -166,6 +170,7 @@ impl TopkReply {
             seed_given: ranking.seed_given,
             pool: ranking.pool,
             items,
+            missing: ranking.missing,
             arm,
             arm_propensity,
             arms,

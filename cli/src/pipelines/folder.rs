@@ -12,7 +12,6 @@ use crate::Failure;
 
 const DECLARATION: &str = "pipeline.json";
 const OBJECTS: &str = "objects";
-const PREFIX: &str = "sha256:";
 
 pub(super) struct Folder {
     pub(super) spec: PipelineSpec,
@@ -36,7 +35,7 @@ impl Folder {
         let spec = PipelineSpec::parse(&json).map_err(|error| refused(error.to_string()))?;
         let mut bytes = BTreeMap::new();
         for id in spec.objects() {
-            let object = file.with_file_name(OBJECTS).join(id.to_string().replacen(PREFIX, "", 1));
+            let object = file.with_file_name(OBJECTS).join(id.hex());
             let read =
                 fs::read(&object).map_err(|error| Failure::bad_input(format!("{}: {error}", object.display())))?;
             if ObjectId::of(&read) != id {
@@ -66,7 +65,7 @@ impl Folder {
         let refused = |error: std::io::Error| Failure::bad_input(format!("{}: {error}", folder.display()));
         fs::create_dir(folder).and_then(|()| fs::create_dir(&objects)).map_err(refused)?;
         for (id, bytes) in &self.bytes {
-            fs::write(objects.join(id.to_string().replacen(PREFIX, "", 1)), bytes).map_err(refused)?;
+            fs::write(objects.join(id.hex()), bytes).map_err(refused)?;
         }
         let mut json = serde_json::to_vec_pretty(&self.spec).map_err(Failure::other)?;
         json.push(b'\n');

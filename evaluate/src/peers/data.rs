@@ -58,6 +58,8 @@ pub fn write_job(folder: &Path, data: &Data, count: usize, dim: usize) -> anyhow
         observations: InputFile::sealed(&path)?,
         pinned_items: None,
         item_attributes: None,
+        parts: Vec::new(),
+        objects: None,
         parent: Some(VersionId(1)),
         warm_start: None,
         watermark: serde_json::to_value(sequences)?,

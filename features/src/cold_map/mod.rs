@@ -70,6 +70,31 @@ impl ColdMap {
         Ok(Self { encoder, dim, intercept, coefficients, residual_covariance, ridge })
     }
 
+    /// The map to features of length `dim`, whose further entries before the constant are zero: those of computed parts,
+    /// which it does not predict.
+    ///
+    /// The caller guarantees that `dim` is not smaller than the map's.
+    #[must_use]
+    pub fn with_zeros(&self, dim: usize) -> Self {
+        let added = dim - self.dim;
+        let row = |row: &[f32]| [&row[..self.dim - 1], &vec![0.0; added], &row[self.dim - 1..]].concat();
+        let place = |j: usize| if j < self.dim - 1 { j } else { j + added };
+        let mut residual_covariance = vec![0.0; dim * dim];
+        for (i, entries) in self.residual_covariance.chunks_exact(self.dim).enumerate() {
+            for (j, entry) in entries.iter().enumerate() {
+                residual_covariance[place(i) * dim + place(j)] = *entry;
+            }
+        }
+        Self {
+            encoder: self.encoder.clone(),
+            dim,
+            intercept: row(&self.intercept),
+            coefficients: self.coefficients.chunks_exact(self.dim).flat_map(row).collect(),
+            residual_covariance,
+            ridge: self.ridge,
+        }
+    }
+
     /// The length of the mapped features, including the constant.
     #[must_use]
     pub fn dim(&self) -> usize {

@@ -7,6 +7,8 @@
 mod object_files;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -98,14 +100,35 @@ pub enum Explained {
     No,
 }
 
-/// The pipelines of a node.
-pub struct Pipelines {
-    storage: Storage,
-    leadership: Arc<Leadership>,
+/// What all pipelines of a node and all versions share: objects, in memory and on the disk, and compiled stages.
+pub(crate) struct SharedPipelines {
     files: Arc<ObjectFiles>,
     peers: Option<Peers>,
     objects: Objects,
     stages: Catalog,
+}
+
+impl SharedPipelines {
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn open(storage: &Storage, peers: Option<Peers>) -> Result<Arc<Self>, ManagerError> {
+        let files = Arc::new(ObjectFiles::open(storage.dir())?);
+        let (here, others) = (Arc::clone(&files), peers.clone());
+        let objects = Objects::loading(move |id| load(&here, others.as_ref(), id).map_err(|error| error.to_string()));
+        Ok(Arc::new(Self { files, peers, objects, stages: Catalog::default() }))
+    }
+
+    /// Objects and stages in memory.
+    pub(crate) fn compiled(&self) -> (&Objects, &Catalog) {
+        (&self.objects, &self.stages)
+    }
+}
+
+/// The pipelines of a node.
+pub struct Pipelines {
+    storage: Storage,
+    leadership: Arc<Leadership>,
+    shared: Arc<SharedPipelines>,
     shared_results: Arc<SubPlans>,
     /// Runs large requests, on one thread: they yield to the requests of users.
     engine: Engine,
@@ -123,21 +146,14 @@ impl Pipelines {
     pub(crate) fn open(
         storage: Storage,
         leadership: Arc<Leadership>,
-        peers: Option<Peers>,
+        shared: Arc<SharedPipelines>,
     ) -> Result<Self, ManagerError> {
-        let files = Arc::new(ObjectFiles::open(storage.dir())?);
-        let (here, others) = (Arc::clone(&files), peers.clone());
-        let objects = Objects::loading(move |id| load(&here, others.as_ref(), id).map_err(|error| error.to_string()));
         let shared_results = Arc::new(SubPlans::new(SHARED_RESULTS_BYTES));
         let engine = Engine::new(EngineSettings { kept: Some(shared_results.clone()), ..EngineSettings::default() })?;
-        let stages = Catalog::default();
         let pipelines = Self {
             storage,
             leadership,
-            files,
-            peers,
-            objects,
-            stages,
+            shared,
             shared_results,
             engine,
             running: Mutex::default(),
@@ -172,15 +188,15 @@ impl Pipelines {
         }
         Object::decode(bytes)?;
         let _changing = self.changing.lock();
-        let mut others = self.files.bytes_without(id)?;
+        let mut others = self.shared.files.bytes_without(id)?;
         if others.saturating_add(bytes.len() as u64) > OBJECTS_BYTES_MAX {
             self.remove_unused();
-            others = self.files.bytes_without(id)?;
+            others = self.shared.files.bytes_without(id)?;
         }
         if others.saturating_add(bytes.len() as u64) > OBJECTS_BYTES_MAX {
             return Err(ManagerError::TooManyObjects { bytes: others, max: OBJECTS_BYTES_MAX });
         }
-        self.files.write(id, bytes)?;
+        self.shared.files.write(id, bytes)?;
         self.object(id)
     }
 
@@ -189,7 +205,7 @@ impl Pipelines {
     /// # Errors
     /// `UnknownObject`, or `Storage`.
     pub fn object(&self, id: ObjectId) -> Result<StoredObject, ManagerError> {
-        let bytes = self.files.length(id).ok_or(ManagerError::UnknownObject { id })?;
+        let bytes = self.shared.files.length(id).ok_or(ManagerError::UnknownObject { id })?;
         let names = |record: PipelineRecord| record.spec.objects().contains(&id).then_some(record.spec.name);
         Ok(StoredObject { id, bytes, used_by: self.records()?.into_iter().filter_map(names).collect() })
     }
@@ -199,17 +215,18 @@ impl Pipelines {
     /// # Errors
     /// `UnknownObject` or `Io`.
     pub fn object_bytes(&self, id: ObjectId) -> Result<Vec<u8>, ManagerError> {
-        let read = self.files.read(id).map_err(ManagerError::io(self.storage.dir().join("objects")))?;
+        let read = self.shared.files.read(id).map_err(ManagerError::io(self.storage.dir().join("objects")))?;
         // Damaged bytes are of no use to another node.
         read.filter(|bytes| ObjectId::of(bytes) == id).ok_or(ManagerError::UnknownObject { id })
     }
 
-    /// Declares a pipeline, or its next revision. The same declaration again changes nothing.
+    /// Declares a pipeline, or its next revision. The same declaration again changes nothing. The caller guarantees that
+    /// models with a part of it can be trained with it.
     ///
     /// # Errors
     /// `Pipeline` if the declaration is invalid or names an object that is not there, `TooManyPipelines`, or `Storage`,
     /// with `NotOwner` unless this node leads.
-    pub fn declare(&self, spec: PipelineSpec) -> Result<DescribedPipeline, ManagerError> {
+    pub(crate) fn declare(&self, spec: PipelineSpec) -> Result<DescribedPipeline, ManagerError> {
         check_name(&spec.name)?;
         let bytes = serde_json::to_vec(&spec).map_or(usize::MAX, |json| json.len());
         if bytes > DECLARATION_BYTES_MAX {
@@ -220,7 +237,7 @@ impl Pipelines {
         // Objects that it names are not removed meanwhile.
         let _changing = self.changing.lock();
         self.leadership.term()?;
-        let outline = Outline::of(&spec, &self.objects)?;
+        let outline = Outline::of(&spec, &self.shared.objects)?;
         self.keep_files(&spec)?;
         let before = self.record(&spec.name)?;
         if before.is_none() && self.records()?.len() >= PIPELINES_MAX {
@@ -241,11 +258,42 @@ impl Pipelines {
         Ok(DescribedPipeline { record, outline, explanation: None })
     }
 
-    /// Deletes a pipeline, and the objects that no other one names.
+    /// What is known of a pipeline; `None` if there is none of the name.
+    ///
+    /// # Errors
+    /// `Pipeline` if an object cannot be read, or `Storage`.
+    pub(crate) fn outline(&self, name: &str) -> Result<Option<Outline>, ManagerError> {
+        let Some(record) = self.record(name)? else { return Ok(None) };
+        Ok(Some(Outline::of(&record.spec, &self.shared.objects)?))
+    }
+
+    /// The columns of a declaration, if they are known before its fit.
+    ///
+    /// # Errors
+    /// `Pipeline` if it is invalid.
+    pub(crate) fn columns_of(&self, spec: &PipelineSpec) -> Result<Option<u32>, ManagerError> {
+        Ok(Outline::of(spec, &self.shared.objects)?.dim)
+    }
+
+    /// The declaration of a pipeline, whose objects are written into a folder, each named by its checksum.
+    ///
+    /// # Errors
+    /// `UnknownPipeline`, `Pipeline` if an object cannot be read, `Io`, or `Storage`.
+    pub(crate) fn export(&self, name: &str, folder: &Path) -> Result<PipelineSpec, ManagerError> {
+        let spec = self.known(name)?.spec;
+        for id in spec.objects() {
+            let object = self.shared.objects.get(id)?.ok_or(ManagerError::UnknownObject { id })?;
+            let path = folder.join(id.hex());
+            fs::write(&path, object.content().encode()).map_err(ManagerError::io(path))?;
+        }
+        Ok(spec)
+    }
+
+    /// Deletes a pipeline, and the objects that no other one names. The caller guarantees that no model has a part of it.
     ///
     /// # Errors
     /// `UnknownPipeline`, or `Storage`, with `NotOwner` unless this node leads.
-    pub fn delete(&self, name: &str) -> Result<(), ManagerError> {
+    pub(crate) fn delete(&self, name: &str) -> Result<(), ManagerError> {
         let _changing = self.changing.lock();
         self.leadership.term()?;
         self.known(name)?;
@@ -259,9 +307,9 @@ impl Pipelines {
 
     /// Writes the files of objects that are in memory only: they were removed while a plan held them.
     fn keep_files(&self, spec: &PipelineSpec) -> Result<(), ManagerError> {
-        for id in spec.objects().into_iter().filter(|id| self.files.length(*id).is_none()) {
-            if let Some(object) = self.objects.get(id)? {
-                self.files.write(id, &object.content().encode())?;
+        for id in spec.objects().into_iter().filter(|id| self.shared.files.length(*id).is_none()) {
+            if let Some(object) = self.shared.objects.get(id)? {
+                self.shared.files.write(id, &object.content().encode())?;
             }
         }
         Ok(())
@@ -271,7 +319,7 @@ impl Pipelines {
     /// else from being done.
     fn remove_unused(&self) {
         let used = self.objects_of_pipelines();
-        if let Err(error) = used.and_then(|used| self.files.remove_unused(|id| used.contains(&id))) {
+        if let Err(error) = used.and_then(|used| self.shared.files.remove_unused(|id| used.contains(&id))) {
             tracing::warn!(%error, "objects that no pipeline names are not removed");
         }
     }
@@ -294,7 +342,7 @@ impl Pipelines {
     /// `UnknownPipeline`, `Pipeline` if an object cannot be read, or `Storage`.
     pub fn describe(&self, name: &str, explained: Explained) -> Result<DescribedPipeline, ManagerError> {
         let record = self.known(name)?;
-        let outline = Outline::of(&record.spec, &self.objects)?;
+        let outline = Outline::of(&record.spec, &self.shared.objects)?;
         let explanation = match explained {
             Explained::Yes if outline.unfitted.is_empty() => Some(self.plan(&record)?.explain()),
             _ => None,
@@ -338,8 +386,8 @@ impl Pipelines {
     /// `Storage`, `Io`, or `Pipeline` if a node has sent something else.
     pub(crate) fn fetch_objects(&self) -> Result<(), ManagerError> {
         for id in self.objects_of_pipelines()? {
-            if self.files.length(id).is_none() {
-                load(&self.files, self.peers.as_ref(), id)?;
+            if self.shared.files.length(id).is_none() {
+                load(&self.shared.files, self.shared.peers.as_ref(), id)?;
             }
         }
         let _changing = self.changing.lock();
@@ -356,7 +404,7 @@ impl Pipelines {
             return Ok(Arc::clone(plan));
         }
         // Not under the lock: objects may come from another node.
-        let plan = Arc::new(Plan::compile(&record.spec, &self.objects, &self.stages)?);
+        let plan = Arc::new(Plan::compile(&record.spec, &self.shared.objects, &self.shared.stages)?);
         let mut plans = self.plans.lock();
         // It may have been deleted meanwhile, or declared again.
         if self.record(name)?.as_ref() == Some(record) {

@@ -45,7 +45,7 @@ impl ObjectFiles {
     }
 
     fn path(&self, id: ObjectId) -> PathBuf {
-        self.dir.join(digits(id))
+        self.dir.join(id.hex())
     }
 
     /// The length of an object; `None` if it is not here.
@@ -58,7 +58,7 @@ impl ObjectFiles {
     /// # Errors
     /// `Io`.
     pub(super) fn bytes_without(&self, id: ObjectId) -> Result<u64, ManagerError> {
-        let others = names(&self.dir)?.into_iter().filter(|name| *name != digits(id));
+        let others = names(&self.dir)?.into_iter().filter(|name| *name != id.hex());
         // A file may be removed meanwhile.
         Ok(others.filter_map(|name| fs::metadata(self.dir.join(name)).ok()).map(|data| data.len()).sum())
     }
@@ -115,7 +115,7 @@ impl ObjectFiles {
     /// `Io`.
     pub(super) fn remove_unused(&self, is_used: impl Fn(ObjectId) -> bool) -> Result<(), ManagerError> {
         for name in names(&self.dir)? {
-            let Some(id) = ObjectId::parse(&format!("{PREFIX}{name}")) else { continue };
+            let Some(id) = ObjectId::from_hex(&name) else { continue };
             let path = self.path(id);
             let written = fs::metadata(&path).and_then(|data| data.modified());
             let is_new = written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age < UNUSED_FOR));
@@ -128,13 +128,6 @@ impl ObjectFiles {
         }
         Ok(())
     }
-}
-
-/// In JSON the name of an object begins with this, on the disk it does not.
-const PREFIX: &str = "sha256:";
-
-fn digits(id: ObjectId) -> String {
-    id.to_string().replacen(PREFIX, "", 1)
 }
 
 fn names(dir: &Path) -> Result<Vec<String>, ManagerError> {

@@ -20,10 +20,11 @@ mod selections;
 mod version_directory;
 mod versions;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use celeris_features::{LoadedVersion, read_version_sharing};
 use celeris_model::{ModelId, ModelName, VersionId};
 use celeris_predictor::{Predictor, ServingVersion};
 use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
@@ -52,6 +53,7 @@ use self::opening::unfit;
 use self::versions::finish_pruning;
 use crate::error::ManagerError;
 use crate::leadership::{Leadership, Term};
+use crate::pipelines::SharedPipelines;
 
 /// Models, versions and selections of a node.
 pub struct Registry {
@@ -61,6 +63,7 @@ pub struct Registry {
     models_max: usize,
     audit: AuditLog,
     leadership: Arc<Leadership>,
+    pipelines: Arc<SharedPipelines>,
     /// Held while models or versions are changed, so that read, decision and write are atomic.
     changing: Mutex<()>,
 }
@@ -77,9 +80,11 @@ impl Registry {
         predictor: Arc<Predictor>,
         models_max: usize,
         leadership: Arc<Leadership>,
+        pipelines: Arc<SharedPipelines>,
     ) -> Result<Arc<Self>, ManagerError> {
         let audit = AuditLog::open(storage.clone())?;
-        let registry = Self { storage, predictor, models_max, audit, leadership, changing: Mutex::default() };
+        let registry =
+            Self { storage, predictor, models_max, audit, leadership, pipelines, changing: Mutex::default() };
         if !registry.is_in_cluster() {
             registry.finish_interrupted()?;
         }
@@ -237,7 +242,15 @@ impl Registry {
     /// `Features` for a damaged version, or `WrongVersion`.
     pub(crate) fn load(&self, record: &ModelRecord, version: VersionId) -> Result<ServingVersion, ManagerError> {
         let half_life = self.version(&record.config.name, version)?.half_life;
-        version_directory::load(&self.version_dir(record, version), record, (version, half_life))
+        version_directory::load(&self.version_dir(record, version), record, (version, half_life), &self.pipelines)
+    }
+
+    /// Reads a version directory; what its parts need is shared with what is in memory.
+    ///
+    /// # Errors
+    /// `Features`.
+    pub(crate) fn read_directory(&self, dir: &Path) -> Result<LoadedVersion, ManagerError> {
+        Ok(read_version_sharing(dir, self.pipelines.compiled())?)
     }
 
     pub(crate) fn version_dir(&self, record: &ModelRecord, version: VersionId) -> PathBuf {
@@ -299,6 +312,6 @@ impl Registry {
         let description = VersionRecord::new(version, 0, half_life, &manifest).in_dir(&dir)?;
         batch.put(version_key(&record.config.name, version)?, &description)?;
         batch.put(model_key(&record.config.name)?, record)?;
-        version_directory::load(&dir, record, (version, half_life))
+        version_directory::load(&dir, record, (version, half_life), &self.pipelines)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use celeris_features::{LoadedVersion, Theta, VersionContents, read_version, write_version};
+use celeris_features::{LoadedVersion, Theta, VersionContents, read_version_sharing, write_version};
 use celeris_formats::Manifest;
 use celeris_model::{HalfLife, ModelId, ModelName, Prior, Timestamp, VersionId};
 use celeris_predictor::ServingVersion;
@@ -12,6 +12,7 @@ use celeris_storage::Storage;
 use super::ModelRecord;
 use crate::directories::remove_dir;
 use crate::error::ManagerError;
+use crate::pipelines::SharedPipelines;
 use crate::settings::ModelConfig;
 
 /// The algorithm of the first version of a model.
@@ -27,8 +28,9 @@ pub(super) fn load(
     dir: &Path,
     record: &ModelRecord,
     version: (VersionId, Option<HalfLife>),
+    pipelines: &SharedPipelines,
 ) -> Result<ServingVersion, ManagerError> {
-    let loaded = read_version(dir)?;
+    let loaded = read_version_sharing(dir, pipelines.compiled())?;
     check_fits(&record.config, &loaded)?;
     serving(record, version, loaded)
 }
@@ -39,10 +41,11 @@ pub(super) fn serving(
     (version, half_life): (VersionId, Option<HalfLife>),
     loaded: LoadedVersion,
 ) -> Result<ServingVersion, ManagerError> {
-    let LoadedVersion { theta, prior, cold_map, manifest } = loaded;
+    let LoadedVersion { theta, prior, cold_map, parts, manifest } = loaded;
     let model = (record.config.name.clone(), record.id);
     let learning = record.config.learning(prior, half_life, manifest.label_range);
-    Ok(ServingVersion::new(model, version, theta, learning)?.with_cold_map(cold_map))
+    let serving = ServingVersion::new(model, version, theta, learning)?.with_cold_map(cold_map);
+    Ok(serving.with_parts(parts, record.config.table_dim()))
 }
 
 pub(super) fn check_fits(config: &ModelConfig, loaded: &LoadedVersion) -> Result<(), ManagerError> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use celeris_features::{LoadedVersion, read_version};
+use celeris_features::LoadedVersion;
 use celeris_formats::{FormatError, MANIFEST_FILE, Manifest};
 use celeris_model::{Decision, ModelId, ModelName, Partition, VersionId};
 use celeris_predictor::{Predictor, ServingVersion};
@@ -41,13 +41,13 @@ impl VersionStore {
     /// Reads a version directory that is to become a version of the model, from a training of this
     /// node or an external job. Every version enters the registry through this function, which
     /// bounds its numbers. Its contents are untrusted: everything is checked here or by
-    /// [`read_version`].
+    /// [`celeris_features::read_version`].
     ///
     /// # Errors
     /// `Features` if the directory is damaged, a number exceeds its bound, or it was trained on
     /// more than the log holds; `WrongVersion` if it belongs to another model.
     pub(crate) fn read_candidate(&self, config: &ModelConfig, dir: &Path) -> Result<LoadedVersion, ManagerError> {
-        let loaded = read_version(dir)?;
+        let loaded = self.registry.read_directory(dir)?;
         check_fits(config, &loaded)?;
         check_watermarks(&loaded.manifest, &self.storage.log().watermark(&config.stream))
             .map_err(|problem| ManagerError::from(FormatError::Manifest { path: dir.join(MANIFEST_FILE), problem }))?;

@@ -2,6 +2,7 @@
 
 mod command_line;
 mod default_reward;
+mod features;
 mod gate;
 pub(crate) mod guard;
 mod model;
@@ -11,6 +12,7 @@ mod triggers;
 pub use self::command_line::{CommandLine, Engine, TrainerName, Trainers};
 pub(crate) use self::command_line::{Places, text_of};
 pub use self::default_reward::DefaultReward;
+pub use self::features::{CANDIDATES_DEFAULT, FeaturePart, FeatureParts, FeatureSource};
 pub use self::gate::GateConfig;
 pub use self::guard::GuardConfig;
 pub use self::model::{DIM_MAX, DIM_MIN, KEEP_VERSIONS_DEFAULT, KEEP_VERSIONS_MAX, ModelConfig};

@@ -6,6 +6,7 @@ use celeris_model::{HalfLife, LabelRange, Learning, Loss, ModelName, Prior, Stre
 use celeris_predictor::{LabelRule, LabelsOutside, RankingDefaults, ServingSettings};
 use serde::{Deserialize, Serialize};
 
+use super::features::{CANDIDATES_DEFAULT, FeatureParts, check_candidates};
 use super::{DefaultReward, GateConfig, GuardConfig, TrainerSettings, Triggers};
 use crate::error::ManagerError;
 
@@ -27,6 +28,12 @@ pub struct ModelConfig {
     pub stream: StreamName,
     /// Length of feature and weight vectors, including the constant.
     pub dim: usize,
+    /// The parts of the features; if empty, all are factors. A change takes effect with the next version.
+    #[serde(default, skip_serializing_if = "FeatureParts::is_empty")]
+    pub features: FeatureParts,
+    /// Number of candidates of a recommendation that the parts which depend on the context score.
+    #[serde(default = "candidates_default")]
+    pub candidates: u32,
     /// The loss that user weights minimise.
     pub loss: Loss,
     /// Time in which an observation loses half of its weight under the versions trained from now on;
@@ -60,6 +67,10 @@ pub struct ModelConfig {
     pub default_reward: Option<DefaultReward>,
 }
 
+fn candidates_default() -> u32 {
+    CANDIDATES_DEFAULT
+}
+
 fn keep_versions_default() -> u32 {
     KEEP_VERSIONS_DEFAULT
 }
@@ -73,6 +84,8 @@ impl ModelConfig {
             stream: StreamName::of_model(&name),
             name,
             dim,
+            features: FeatureParts::default(),
+            candidates: CANDIDATES_DEFAULT,
             loss: Loss::default(),
             half_life: None,
             label_range: None,
@@ -95,6 +108,11 @@ impl ModelConfig {
         Learning::new(prior, self.loss, half_life).limited_to(trained)
     }
 
+    /// The length of the features without computed parts: the factors and the constant.
+    pub(crate) fn table_dim(&self) -> usize {
+        self.features.table_dim(self.dim)
+    }
+
     /// Checks the settings with ranges.
     ///
     /// # Errors
@@ -103,6 +121,7 @@ impl ModelConfig {
         if !(DIM_MIN..=DIM_MAX).contains(&self.dim) {
             return Err(ManagerError::Dim { min: DIM_MIN, max: DIM_MAX, received: self.dim });
         }
+        check_candidates(self.candidates)?;
         self.gate.check()?;
         self.guard.check()?;
         if !(1..=KEEP_VERSIONS_MAX).contains(&self.keep_versions) {
@@ -132,6 +151,7 @@ impl ModelConfig {
         ServingSettings {
             ranking: RankingDefaults { policy: self.policy.clone(), pool_share: self.pool_share },
             labels: LabelRule { range: self.label_range, outside: self.labels_outside },
+            candidates: self.candidates as usize,
         }
     }
 }

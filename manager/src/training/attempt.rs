@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use celeris_retrain::{Algorithm, External, Job as TrainJob, JobLimits, Step};
+use celeris_retrain::{Algorithm, External, Job as TrainJob, JobLimits, JobPart, Step};
 use celeris_sandbox::{Limits, Run};
 use celeris_storage::faults;
 
@@ -32,6 +32,9 @@ const TRAIN_SEED: u64 = 1;
 /// Folders of the engine's output and of the version within the folder of a job.
 const RAW: &str = "raw";
 const VERSION: &str = "version";
+
+/// Folder of the objects of computed parts within the folder of a job.
+const OBJECTS: &str = "objects";
 
 /// Spark script for command lines with its placeholder. It is written into the job's folder, so
 /// that only the binary and Spark have to be installed.
@@ -55,8 +58,8 @@ impl Training {
         let (settings, node) = (&record.config.trainer, &self.options);
         // The node's configuration may have changed since the model was configured.
         let line = node.trainers.command_of(&plan.engine)?;
-        if line.is_some() && record.config.dim < 2 {
-            let problem = "needs a model of dim 2 or more: one factor, and the constant".to_owned();
+        if line.is_some() && record.config.table_dim() < 2 {
+            let problem = "needs a model with one factor besides the constant and computed parts".to_owned();
             return Err(ManagerError::TrainerSetting { field: "engine", problem });
         }
         let limits = settings.limits.within(&node.limits, self.storage.dir());
@@ -135,9 +138,24 @@ impl Training {
         progress(0.0)?;
         let export = export(&self.storage, &ExportPlan { record, engine: &plan.engine, holdout, dir }, progress)?;
         let warm_start = self.warm_start(record, plan)?;
-        let files = write_jobs(record, Input { engine: &plan.engine, limits, warm_start, export }, dir)?;
+        let parts = self.write_parts(record, dir)?;
+        let files = write_jobs(record, Input { engine: &plan.engine, limits, warm_start, export, parts }, dir)?;
         faults::reach("training");
         Ok((reading, files))
+    }
+
+    /// The computed parts of the model, whose objects are written into the folder of the job.
+    fn write_parts(&self, record: &ModelRecord, dir: &Path) -> Result<Vec<JobPart>, ManagerError> {
+        let folder = dir.join(OBJECTS);
+        let computed = &record.config.features;
+        if computed.computed().next().is_some() {
+            fs::create_dir_all(&folder).map_err(ManagerError::io(&folder))?;
+        }
+        let part = |(part, pipeline, dim): (&str, &str, usize)| {
+            let pipeline = self.uses.pipelines.export(pipeline, &folder)?;
+            Ok(JobPart { part: part.to_owned(), dim, pipeline })
+        };
+        computed.computed().map(part).collect()
     }
 
     /// The version directory for a warm start; `None` for a cold start. A training starts cold if
@@ -211,10 +229,11 @@ struct Input<'a> {
     limits: Limits,
     warm_start: Option<PathBuf>,
     export: Export,
+    parts: Vec<JobPart>,
 }
 
 fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles, ManagerError> {
-    let Input { engine, limits, warm_start, export } = input;
+    let Input { engine, limits, warm_start, export, parts } = input;
     let own = TrainJob {
         model: record.config.name.clone(),
         version: record.newest.next(),
@@ -226,6 +245,8 @@ fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles
         observations: export.observations,
         pinned_items: export.pinned_items,
         item_attributes: export.item_attributes.filter(|_| *engine != Engine::Popularity),
+        objects: (!parts.is_empty()).then(|| OBJECTS.into()),
+        parts,
         parent: Some(record.active),
         warm_start,
         watermark: serde_json::to_value(&export.watermark).expect("a watermark is an array of numbers"),
@@ -238,14 +259,22 @@ fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles
     let settings = &record.config.trainer;
     let external = External {
         engine: engine.name().to_owned(),
-        rank: record.config.dim - 1,
+        rank: record.config.table_dim() - 1,
         iterations: settings.iterations,
         regularization: settings.regularization,
         alpha: settings.alpha,
         raw: None,
         held_out: None,
     };
-    let for_engine = TrainJob { algorithm: Algorithm::External(external.clone()), output: RAW.into(), ..own.clone() };
+    // The engine trains the factors alone.
+    let for_engine = TrainJob {
+        dim: record.config.table_dim(),
+        parts: Vec::new(),
+        objects: None,
+        algorithm: Algorithm::External(external.clone()),
+        output: RAW.into(),
+        ..own.clone()
+    };
     let finishing = External { raw: Some(RAW.into()), held_out: export.held_out, ..external };
     let own = TrainJob { algorithm: Algorithm::External(finishing), ..own };
     let raw = dir.join(RAW);

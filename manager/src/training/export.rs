@@ -156,7 +156,7 @@ fn export_items(storage: &Storage, record: &ModelRecord, dir: &Path) -> Result<I
         }
         for (item, _) in &page {
             let given = storage.items().given_features(record.id, item)?;
-            if let Some(given) = given.filter(|given| given.features.len() == config.dim) {
+            if let Some(given) = given.filter(|given| given.features.len() == config.table_dim()) {
                 items.push(item.clone());
                 features.extend(given.features);
             }

@@ -29,6 +29,7 @@ use crate::error::ManagerError;
 use crate::job_id::JobId;
 use crate::leadership::Term;
 use crate::monitoring::Monitoring;
+use crate::pipelines::Pipelines;
 use crate::promotion::Promotion;
 use crate::registry::{Actor, Event, ModelRecord, Registry, VersionStore};
 use crate::settings::{Engine, TrainingOptions, Triggers};
@@ -114,6 +115,7 @@ pub(crate) struct Uses {
     pub(crate) versions: Arc<VersionStore>,
     pub(crate) monitoring: Arc<Monitoring>,
     pub(crate) promotion: Arc<Promotion>,
+    pub(crate) pipelines: Arc<Pipelines>,
 }
 
 /// Trainings of a node.

@@ -102,6 +102,14 @@ impl StreamFields {
         Ok(())
     }
 
+    /// The part of a context whose fields the stream has, with their types.
+    #[must_use]
+    pub fn known(&self, context: &Context) -> Context {
+        let is_known =
+            |name: &str, value: &ContextValue| self.get(name).is_some_and(|(_, kind)| kind == value.context_type());
+        Context(context.0.iter().filter(|(name, value)| is_known(name, value)).map(cloned).collect())
+    }
+
     /// The fields of a context that the stream does not have.
     #[must_use]
     pub fn missing(&self, context: &Context) -> Vec<StreamField> {
@@ -172,6 +180,12 @@ impl RecordedContext {
         self.0.iter().map(|field| (field.name.as_str(), &field.value)).eq(context.fields())
     }
 
+    /// The context, without the numbers.
+    #[must_use]
+    pub fn named(&self) -> Context {
+        Context(self.0.iter().map(|field| (field.name.clone(), field.value.clone())).collect())
+    }
+
     /// Number, name and value of each field, ascending by name, in the encodings of [`crate::wire`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -239,14 +253,14 @@ impl NumberedContext {
         Some(Self(fields))
     }
 
-    /// The context, of a stream with these fields. A number that the stream does not have is left out.
+    /// The context, of a stream with these fields; `None` if the stream does not have all of them.
     #[must_use]
-    pub fn named(&self, fields: &StreamFields) -> Context {
-        let named = self.0.iter().filter_map(|(number, value)| {
+    pub fn named(&self, fields: &StreamFields) -> Option<Context> {
+        let named = self.0.iter().map(|(number, value)| {
             let field = fields.0.get(usize::from(number.0))?;
             Some((field.name.clone(), value.clone()))
         });
-        Context(named.collect::<BTreeMap<_, _>>())
+        named.collect::<Option<BTreeMap<_, _>>>().map(Context)
     }
 
     /// Heap bytes, approximately.
@@ -312,7 +326,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&recorded).unwrap(), r#"{"device":"phone","hour":21}"#);
         let numbers = recorded.numbers();
         assert_eq!(hex(&numbers.encode()), "00040570686f6e6501022a");
-        assert_eq!(NumberedContext::decode(&numbers.encode()).unwrap().named(&fields()), given);
+        assert_eq!(NumberedContext::decode(&numbers.encode()).unwrap().named(&fields()), Some(given));
         assert_eq!(RecordedContext::decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(NumberedContext::decode(&numbers.encode()[..3]), None);
     }

@@ -28,7 +28,7 @@ fn key(stream: &StreamName) -> Result<RegistryKey, StorageError> {
 }
 
 /// The fields of a stream in the store.
-pub(super) fn read(storage: &Storage, stream: &StreamName) -> Result<StreamFields, StorageError> {
+pub(crate) fn read(storage: &Storage, stream: &StreamName) -> Result<StreamFields, StorageError> {
     Ok(storage.registry().get(&key(stream)?)?.unwrap_or_default())
 }
 

@@ -80,7 +80,7 @@ impl<'e> Plan<'e> {
         let mut given = None;
         if let Some(features) = &change.features {
             let version = self.models.active(self.model)?;
-            check_features(features, version.dim())
+            check_features(features, version.table_dim)
                 .map_err(|source| PredictorError::Features { item: item.clone(), source })?;
             effective = changing.effective(&version, item)?;
             given = Some(ItemWrite::Give(version.model_id, item, features));

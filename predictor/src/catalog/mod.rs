@@ -32,6 +32,7 @@ use crate::models::{Models, ServedModel};
 use crate::version::ServingVersion;
 
 pub use context_fields::DefineElsewhere;
+pub(crate) use context_fields::read as read_fields;
 pub use edits::{Edited, ItemChange, ItemEdit};
 pub use listing::{FoundItems, ItemSearch, ItemView, ListedItem};
 

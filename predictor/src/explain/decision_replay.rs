@@ -11,6 +11,7 @@ use celeris_model::{Decision, Estimate, InputsDigest, ItemId, Record, RecordKind
 
 use super::Explainer;
 use super::replay::examples;
+use crate::computed::{in_context, one_in_context};
 use crate::error::PredictorError;
 use crate::ranking::{Draw, PolicyInputs, Seed, estimates, explored, inputs_digest, is_arranged};
 use crate::version::ServingVersion;
@@ -170,10 +171,15 @@ impl Explainer {
         let untracked = self.features.untracked();
         let scope = untracked.scope_of(&stream, &decision.user);
         let resolve = |item: &ItemId| untracked.resolve(version, scope, item);
-        let learnt = history.iter().map(|(item, _)| resolve(item)).collect::<Result<Vec<_>, _>>()?;
+        let learnt = history.iter().map(|(item, record)| {
+            let context = record.context.as_ref().map(|context| context.named());
+            Ok(one_in_context(version, resolve(item)?, context.as_ref()))
+        });
+        let learnt = learnt.collect::<Result<Vec<_>, PredictorError>>()?;
         let examples = examples(history.iter().map(|(_, record)| *record).zip(&learnt));
         let posterior = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64)?;
         let resolved = items.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
+        let resolved = in_context(version, resolved, decision.context.as_deref());
         let estimates: Vec<Estimate> = estimates(&posterior, version, resolved.iter());
         let mut inputs = PolicyInputs::of_estimates(estimates.iter());
         inputs.add_rows(&resolved, version.dim());

@@ -19,7 +19,7 @@ use crate::version::ServingVersion;
 pub use decision_replay::{DecisionReplay, ReplayOutcome, ReplayedSlot, WhyNot, is_same};
 pub use replay::{Replay, Replayed};
 pub use user_view::UserView;
-pub use why::{Because, Why, WhyRequest};
+pub use why::{Because, PartOfScore, Why, WhyRequest};
 
 /// Explains and replays what was answered.
 pub struct Explainer {

@@ -10,6 +10,7 @@ use celeris_model::preference::Takings;
 use celeris_model::{Estimate, Example, ItemId, Record, RecordKind, Sequence, Shard, StreamName, UserId, UserModel};
 use celeris_storage::Storage;
 
+use crate::computed::{in_context, one_in_context};
 use crate::error::PredictorError;
 use crate::features::{FeatureStore, LaterItem, Resolved};
 use crate::ranking::scores;
@@ -73,11 +74,12 @@ impl<'v> Replay<'v> {
         let last = events.iter().rposition(|(sequence, ..)| wanted(*sequence)).unwrap_or(first);
         let events = &events[..=last];
         let resolved: Vec<Resolved<'v>> =
-            events.iter().map(|(_, item, _)| self.resolve(user, item)).collect::<Result<_, _>>()?;
+            events.iter().map(|(_, item, record)| self.learnt(user, item, record)).collect::<Result<_, _>>()?;
         let examples = examples(events.iter().map(|event| event.2).zip(&resolved));
         let met: HashSet<&ItemId> = events.iter().map(|(_, item, _)| *item).collect();
         let among = among.iter().filter(|item| !met.contains(item));
         let among: Vec<Resolved<'v>> = among.map(|item| self.resolve(user, item)).collect::<Result<_, _>>()?;
+        let among = in_context(self.version, among, None);
         let learning = &self.version.learning;
         let mut state = UserModel::rebuild(learning, examples.as_slice(), first as u64)?;
         let mut replayed = Vec::new();
@@ -106,12 +108,12 @@ impl<'v> Replay<'v> {
         items: &[ItemId],
     ) -> Result<Vec<f32>, PredictorError> {
         let events = observations(history);
-        let seen = events.iter().map(|(_, item, _)| self.resolve(user, item));
+        let seen = events.iter().map(|(_, item, record)| self.learnt(user, item, record));
         let seen: Vec<Resolved<'v>> = seen.collect::<Result<_, _>>()?;
         let examples = examples(events.iter().map(|event| event.2).zip(&seen));
         let state = UserModel::rebuild(&self.version.learning, examples.as_slice(), examples.len() as u64)?;
         let asked: Vec<Resolved<'v>> = items.iter().map(|item| self.resolve(user, item)).collect::<Result<_, _>>()?;
-        Ok(scores(&state, &asked))
+        Ok(scores(&state, &in_context(self.version, asked, None)))
     }
 
     /// All events of a user, for [`Replay::user`] and [`Replay::scores`].
@@ -122,9 +124,16 @@ impl<'v> Replay<'v> {
         Ok(self.storage.histories().of(&self.stream, user)?)
     }
 
+    /// The features that a state learns from by a record of an item.
+    fn learnt(&mut self, user: &UserId, item: &ItemId, record: &Record) -> Result<Resolved<'v>, PredictorError> {
+        let resolved = self.resolve(user, item)?;
+        let context = record.context.as_ref().map(|context| context.named());
+        Ok(one_in_context(self.version, resolved, context.as_ref()))
+    }
+
     fn resolve(&mut self, user: &UserId, item: &ItemId) -> Result<Resolved<'v>, PredictorError> {
-        if let Some(row) = self.version.theta.get(item) {
-            return Ok(Resolved::Trained(row));
+        if let Some(slot) = self.version.theta.slot(item) {
+            return Ok(Resolved::trained(self.version, slot));
         }
         let scope = self.features.scope_of(&self.stream, user);
         let key = (scope.shard, item.clone());

@@ -1,12 +1,15 @@
 //! Explains a score by the observations that contributed most to it, as terms of the posterior.
 
-use celeris_model::{Estimate, ItemId, Loss, ModelName, ObservationId, Timestamp, UserEpoch, UserId, VersionId};
+use celeris_model::{
+    Context, Estimate, ItemId, Loss, ModelName, ObservationId, Timestamp, UserEpoch, UserId, VersionId,
+};
 use celeris_storage::{Event, observation_id};
 
 use super::Explainer;
 use crate::error::PredictorError;
 use crate::ranking::{ResolvedItems, estimates};
 use crate::users::{ResolvedEvents, Stretch, Subject, UserSnapshot};
+use crate::version::ServingVersion;
 
 /// Longer histories are not explained: all their events, some 64 bytes each, are in memory at once.
 const OBSERVATIONS_MAX: u64 = 1 << 18;
@@ -21,6 +24,8 @@ pub struct WhyRequest {
     pub limit: usize,
     /// The answer must reflect at least this epoch of the user.
     pub min_epoch: Option<UserEpoch>,
+    /// The context in which the item is scored.
+    pub context: Option<Context>,
 }
 
 /// One observation and its contribution to the score.
@@ -58,6 +63,16 @@ pub struct Why {
     pub others: f64,
     /// Total number of observations.
     pub observations: u64,
+    /// What each computed part adds to the score, by the user's mean weights.
+    pub parts: Vec<PartOfScore>,
+}
+
+/// A computed part of the features, and what it adds to a score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PartOfScore {
+    pub part: String,
+    /// In the score's unit; 0 if the part is missing.
+    pub contribution: f64,
 }
 
 /// A term of the sum.
@@ -103,10 +118,12 @@ impl Explainer {
     ) -> Result<(Why, Vec<Term>), PredictorError> {
         let version = &*subject.version;
         let items = std::slice::from_ref(&request.item);
-        let resolved = self.scorer.resolve(subject, &ResolvedItems::all(version, items))?.swap_remove(0);
+        let picked = ResolvedItems::all(version, items).in_context(request.context.as_ref());
+        let resolved = self.scorer.resolve(subject, &picked)?.swap_remove(0);
         let estimate = estimates(&snapshot.model, version, std::iter::once(&resolved)).swap_remove(0);
         let history = ResolvedEvents::of(Stretch::whole(&past, version), version, &self.users.sources(&subject.key))?;
         let (offset, features) = (resolved.offset(), resolved.features());
+        let parts = parts_of_score(version, &snapshot.model.weights(), features);
         let influence = snapshot.model.influence(&version.learning, &history, offset, features)?;
         drop(history);
         let contributions = influence.contributions.into_iter();
@@ -129,6 +146,7 @@ impl Explainer {
             because: Vec::new(),
             others: others.iter().map(|term| term.contribution).sum(),
             observations,
+            parts,
         };
         Ok((why, terms))
     }
@@ -143,4 +161,12 @@ impl Explainer {
         };
         terms.into_iter().map(named).collect()
     }
+}
+
+fn parts_of_score(version: &ServingVersion, weights: &[f64], features: &[f32]) -> Vec<PartOfScore> {
+    let Some(parts) = &version.parts else { return Vec::new() };
+    let contribution =
+        |columns: std::ops::Range<usize>| columns.map(|column| weights[column] * f64::from(features[column])).sum();
+    let part = |(name, columns): (&str, _)| PartOfScore { part: name.to_owned(), contribution: contribution(columns) };
+    parts.columns().map(part).collect()
 }

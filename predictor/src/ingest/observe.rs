@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{
-    DecisionFacts, ItemId, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind,
-    RecordedContext, Sequence, StreamFields, Timestamp, UserEpoch, UserId,
+    Context, DecisionFacts, ItemId, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record,
+    RecordKind, RecordedContext, Sequence, StreamFields, Timestamp, UserEpoch, UserId,
 };
 use celeris_storage::{AckMode, Append, Appended, Event, Existing, Placed};
 
 use super::{Ingest, check_id};
 use crate::attribution::Target;
+use crate::computed::{InContext, one_in_context};
 use crate::error::PredictorError;
 use crate::exploration::RewardSource;
+use crate::features::Resolved;
 use crate::index::StreamCatalog;
 use crate::loss::LossEvent;
 use crate::models::{ServedModel, ShadowSample};
@@ -64,10 +66,11 @@ pub struct PendingObservation {
 }
 
 /// The versions that learn from an observation, and the row of its item in each version's table.
-#[derive(Clone, Copy)]
 struct Learners<'a> {
     versions: &'a [Arc<ServingVersion>],
     slots: &'a [Option<u32>],
+    /// For each version with computed parts, its features of the item, computed before the user's lock is taken.
+    ahead: Vec<Option<Resolved<'a>>>,
 }
 
 /// What an observation names: the model, the user and the decision that it rewards.
@@ -189,7 +192,9 @@ impl Ingest {
         let subject = &addressed.subject;
         let versions = self.models.learners(&subject.model.stream);
         let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
-        let learners = Learners { versions: &versions, slots: &slots };
+        let context = addressed.context.as_ref().map(|context| context.named());
+        let ahead = self.computed_ahead((&versions, &slots), subject, (&observation.item, context.as_ref()))?;
+        let learners = Learners { versions: &versions, slots: &slots, ahead };
         let pending = self.users.with_state(subject, |state, sources| {
             self.learn(addressed, learners, (state, sources), observation, ack)
         })?;
@@ -199,10 +204,32 @@ impl Ingest {
         Ok(pending)
     }
 
+    /// The features of an item for the versions that have computed parts, so that nothing is computed under the user's lock
+    /// unless the item changes meanwhile.
+    fn computed_ahead<'v>(
+        &self,
+        (versions, slots): (&'v [Arc<ServingVersion>], &[Option<u32>]),
+        subject: &Subject,
+        (item, context): (&ItemId, Option<&Context>),
+    ) -> Result<Vec<Option<Resolved<'v>>>, PredictorError> {
+        let scope = self.features.scope_of(&subject.model.stream, &subject.key.user);
+        let ahead = |(version, slot): (&'v Arc<ServingVersion>, &Option<u32>)| {
+            if version.parts.is_none() {
+                return Ok(None);
+            }
+            let resolved = match slot {
+                Some(slot) => Resolved::trained(version, *slot),
+                None => self.features.resolve(version, scope, item)?,
+            };
+            Ok(Some(one_in_context(version, resolved, context)))
+        };
+        versions.iter().zip(slots).map(ahead).collect()
+    }
+
     fn learn(
         &self,
         addressed: &Addressed,
-        Learners { versions, slots }: Learners<'_>,
+        Learners { versions, slots, ahead }: Learners<'_>,
         (state, sources): (&mut UserState, &Sources<'_>),
         observation: &Observation,
         ack: AckMode,
@@ -219,7 +246,16 @@ impl Ingest {
             // Rebuilding a state locks other items, so it must happen before this item is locked.
             state.model(version, sources)?;
         }
+        // The user of the decision may have been erased since it was found.
+        let is_given = observation.context.is_some() || joined != Some(Joined::Unknown);
+        let context = context.clone().filter(|_| is_given);
         let (resolved, freeze) = self.features.freeze(versions, slots, sources.scope(), &observation.item)?;
+        let resolved = learnt_features(
+            versions,
+            resolved,
+            ahead.into_iter().map(|ahead| ahead.filter(|_| is_given)),
+            context.as_deref(),
+        );
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {
             let model = state.model(version, sources)?;
@@ -236,9 +272,6 @@ impl Ingest {
         let item = shared.unwrap_or_else(|| observation.item.clone());
         let user_epoch = state.epoch.next();
         let pool = facts.as_ref().is_some_and(|facts| facts.pool);
-        // The user of the decision may have been erased since it was found.
-        let is_given = observation.context.is_some() || joined != Some(Joined::Unknown);
-        let context = context.clone().filter(|_| is_given);
         let event_context = context.as_ref().map(|context| Box::new(context.numbers()));
         let record = record((observation, *label), user_epoch, facts.clone(), predictions.clone());
         let record = Record { context, ..record };
@@ -325,6 +358,24 @@ impl Ingest {
             joined: pending.joined,
         })
     }
+}
+
+/// The features that versions learn from: with their computed parts, which are those of `ahead` unless the item has changed.
+fn learnt_features<'v>(
+    versions: &'v [Arc<ServingVersion>],
+    resolved: Vec<Resolved<'v>>,
+    ahead: impl Iterator<Item = Option<Resolved<'v>>>,
+    context: Option<&RecordedContext>,
+) -> Vec<Resolved<'v>> {
+    let computed =
+        |((version, resolved), ahead): ((&'v Arc<ServingVersion>, Resolved<'v>), Option<Resolved<'v>>)| match ahead {
+            _ if version.parts.is_none() => resolved,
+            Some(Resolved::InContext(ahead)) if ahead.of.computes_as(&resolved) => {
+                Resolved::InContext(Box::new(InContext { of: resolved, ..*ahead }))
+            }
+            _ => one_in_context(version, resolved, context.map(RecordedContext::named).as_ref()),
+        };
+    versions.iter().zip(resolved).zip(ahead).map(computed).collect()
 }
 
 fn clipped(sent: &Observation, label: f32) -> Option<f32> {

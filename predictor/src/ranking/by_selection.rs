@@ -1,5 +1,7 @@
 //! Answers of a selection, by one arm or by all arms combined.
 
+use std::collections::BTreeSet;
+
 use celeris_bandits::selection::{Combined, Selected};
 use celeris_bandits::{BanditError, Wants};
 use celeris_model::{Estimate, Loss, ModelName, UserEpoch};
@@ -22,6 +24,8 @@ struct Together {
     /// The lowest epoch that any arm reflects.
     user_epoch: UserEpoch,
     cold: bool,
+    /// The computed parts that an arm lacked.
+    missing: Vec<String>,
 }
 
 impl Ranker {
@@ -45,11 +49,11 @@ impl Ranker {
                 Ok(predictions)
             }
             Selected::All(weights) => {
-                let Together { scored: scores, confidence, arms, loss, user_epoch, cold } =
+                let Together { scored: scores, confidence, arms, loss, user_epoch, cold, missing } =
                     self.together(selection, &weights, request).await?;
                 let version = heaviest(&arms).version;
                 let selected = Some(SelectedBy::All { arms, confidence });
-                Ok(Predictions { version, loss, user_epoch, cold, scores, selected })
+                Ok(Predictions { version, loss, user_epoch, cold, scores, missing, selected })
             }
         }
     }
@@ -89,6 +93,12 @@ impl Ranker {
             loss,
             user_epoch: answers.iter().map(|answer| answer.user_epoch).min().unwrap_or_default(),
             cold: answers.iter().all(|answer| answer.cold),
+            missing: answers
+                .iter()
+                .flat_map(|answer| answer.missing.clone())
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
         })
     }
 
@@ -177,7 +187,8 @@ impl Ranker {
         let confidence = ranking.slots.iter().map(|slot| together.confidence[slot.candidate]).collect();
         // Policies that need only scores and uncertainty have closed-form propensities.
         let digest = inputs_digest(&inputs.scores, &[]);
-        Ok((RankedSlots { snapshot, pool: ranking.pool, shown, explored, digest, unknown: None }, confidence))
+        let missing = together.missing.clone();
+        Ok((RankedSlots { snapshot, pool: ranking.pool, shown, explored, digest, missing, unknown: None }, confidence))
     }
 }
 

@@ -16,6 +16,7 @@ use super::inputs::PolicyInputs;
 use super::propensities::{Estimator, PendingPropensities};
 use super::scorer::{ResolvedItems, ScoredCandidates, estimates};
 use super::{Ranked, Ranking, Scored};
+use crate::computed::missing_parts;
 use crate::exploration::ExplorationCounts;
 use crate::features::Resolved;
 use crate::users::{Persistence, Subject, UserSnapshot};
@@ -79,6 +80,8 @@ pub(crate) struct RankedSlots {
     pub(crate) explored: Vec<bool>,
     /// Digest of the policy's inputs.
     pub(crate) digest: InputsDigest,
+    /// The computed parts that no candidate had.
+    pub(crate) missing: Vec<String>,
     /// The candidates shown, by slot, and the policy's inputs, if the propensities are unknown.
     pub(crate) unknown: Option<(Vec<usize>, PolicyInputs)>,
 }
@@ -93,17 +96,18 @@ impl RankedSlots {
         let shown = shown(subject, &scored, items, ranking);
         let explored = explored(&scored.inputs.scores, &ranking.slots);
         let digest = inputs_digest(&scored.inputs.scores, &scored.resolved);
+        let missing = missing_parts(&subject.version, &scored.resolved);
         let is_unknown = ranking.slots.iter().any(|slot| slot.propensity.is_none());
         let order = || ranking.slots.iter().map(|slot| slot.candidate).collect();
         let unknown = is_unknown.then(|| (order(), scored.inputs));
-        Self { snapshot: scored.snapshot, pool: ranking.pool, shown, explored, digest, unknown }
+        Self { snapshot: scored.snapshot, pool: ranking.pool, shown, explored, digest, missing, unknown }
     }
 }
 
 /// The digest of candidates as a policy sees them. Features of trained items never change under a
 /// version, so their scores suffice.
 pub(crate) fn inputs_digest(scores: &[f32], resolved: &[Resolved<'_>]) -> InputsDigest {
-    let changeable = resolved.iter().filter(|item| !matches!(item, Resolved::Trained(_)));
+    let changeable = resolved.iter().filter(|item| !item.is_trained());
     let numbers = changeable.flat_map(|item| std::iter::once(item.offset()).chain(item.features().iter().copied()));
     InputsDigest::of(scores, numbers)
 }
@@ -160,6 +164,7 @@ impl DecisionLog {
             seed_given: draw.seed.given,
             pool: ranked.pool,
             items: ranked.shown,
+            missing: ranked.missing,
             selected: None,
         }
     }

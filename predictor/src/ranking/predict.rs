@@ -3,6 +3,7 @@
 use celeris_model::{Context, Estimate, ItemId, Loss, ModelName, UserEpoch, UserId, VersionId};
 
 use super::{Ranker, ResolvedItems};
+use crate::computed::missing_parts;
 use crate::error::PredictorError;
 use crate::selection::SelectedBy;
 use crate::users::{Subject, UserSnapshot, UserStatus};
@@ -40,6 +41,8 @@ pub struct Predictions {
     /// Whether the user has no observations, so that the scores come from the prior.
     pub cold: bool,
     pub scores: Vec<Scored>,
+    /// The computed parts that no item had, since the context or the attributes lack what they read.
+    pub missing: Vec<String>,
     /// For a selection, the arm or arms that answered.
     pub selected: Option<SelectedBy>,
 }
@@ -60,29 +63,37 @@ impl Ranker {
         self.users.reach(&subject, request.min_epoch).await?;
         let version = &subject.version;
         let (id, loss) = (version.id, version.learning.loss());
-        let answer =
-            |epoch, cold, scores| Predictions { version: id, loss, user_epoch: epoch, cold, scores, selected: None };
+        let answer = |epoch, cold, scores, missing| Predictions {
+            version: id,
+            loss,
+            user_epoch: epoch,
+            cold,
+            scores,
+            missing,
+            selected: None,
+        };
         if let Some((UserStatus { epoch, cold, pending }, scores)) = self.scorer.recalled(&subject, &request.items) {
             self.users.settle(&subject, pending.as_ref()).await?;
-            return Ok(answer(epoch, cold, scores));
+            return Ok(answer(epoch, cold, scores, Vec::new()));
         }
         let snapshot = self.users.snapshot(&subject)?;
-        let scores = self.score(&subject, &snapshot, &request.items)?;
+        let (scores, missing) = self.score(&subject, &snapshot, request)?;
         self.users.settle(&subject, snapshot.pending.as_ref()).await?;
-        Ok(answer(snapshot.epoch, snapshot.model.observations() == 0, scores))
+        Ok(answer(snapshot.epoch, snapshot.model.observations() == 0, scores, missing))
     }
 
     fn score(
         &self,
         subject: &Subject,
         snapshot: &UserSnapshot,
-        items: &[ItemId],
-    ) -> Result<Vec<Scored>, PredictorError> {
-        let items = ResolvedItems::all(&subject.version, items);
+        request: &PredictRequest,
+    ) -> Result<(Vec<Scored>, Vec<String>), PredictorError> {
+        let items = ResolvedItems::all(&subject.version, &request.items).in_context(request.context.as_deref());
         let resolved = self.scorer.resolve(subject, &items)?;
         let estimates = self.scorer.estimate(subject, snapshot, &items, &resolved);
         let scored =
             |(index, estimate)| Scored { item: items.item(index).clone(), estimate, known: resolved[index].known() };
-        Ok(estimates.into_iter().enumerate().map(scored).collect())
+        let scores = estimates.into_iter().enumerate().map(scored).collect();
+        Ok((scores, missing_parts(&subject.version, &resolved)))
     }
 }

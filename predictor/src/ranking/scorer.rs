@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use celeris_bandits::{Candidates, Wants};
-use celeris_model::{Estimate, FeatureOrigin, ItemId, StreamName, UserEpoch, UserId, UserModel};
+use celeris_features::Parts;
+use celeris_model::{Context, Estimate, FeatureOrigin, ItemId, StreamName, UserEpoch, UserId, UserModel};
 use foldhash::fast::RandomState;
 
 use super::Scored;
 use super::inputs::PolicyInputs;
 use super::predictions::{CachedPrediction, CachedPredictions, PredictionCache, PredictionKey};
 use crate::cache::BoundedCache;
+use crate::computed::{MissingVariance, in_context};
 use crate::error::PredictorError;
 use crate::features::{FeatureStore, Resolved};
 use crate::users::{Persistence, Subject, UserSnapshot, UserStatus};
@@ -20,11 +22,18 @@ use crate::version::ServingVersion;
 /// Items of a request, with their rows in the version's table.
 pub(crate) struct ResolvedItems<'r> {
     items: Vec<(&'r ItemId, Option<u32>)>,
+    /// The context of the request.
+    context: Option<&'r Context>,
 }
 
 impl<'r> ResolvedItems<'r> {
     pub(crate) fn all(version: &ServingVersion, items: &'r [ItemId]) -> Self {
-        Self { items: items.iter().zip(version.theta.slots(items)).collect() }
+        Self { items: items.iter().zip(version.theta.slots(items)).collect(), context: None }
+    }
+
+    /// The items in the context of the request, which computed parts depend on.
+    pub(crate) fn in_context(self, context: Option<&'r Context>) -> Self {
+        Self { context, ..self }
     }
 
     /// The items in the order of their first occurrence.
@@ -41,7 +50,7 @@ impl<'r> ResolvedItems<'r> {
                 picked.push((item, slot));
             }
         }
-        Self { items: picked }
+        Self { items: picked, context: None }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -136,16 +145,18 @@ impl Scorer {
         let mut resolved = Vec::with_capacity(items.len());
         for (item, slot) in &items.items {
             resolved.push(match slot {
-                Some(slot) => Resolved::Trained(version.theta.row(*slot as usize)),
+                Some(slot) => Resolved::trained(version, *slot),
                 None => self.features.resolve(version, scope, item)?,
             });
         }
-        Ok(resolved)
+        Ok(in_context(version, resolved, items.context))
     }
 
     /// Whether the predictions of a request of `items` items are cached and looked up.
     fn caches_predictions(&self, subject: &Subject, items: usize) -> bool {
-        (1..=self.cached_items_max).contains(&items) && subject.persistence == Persistence::Kept
+        // Predictions in a context are hardly asked for again.
+        let by_context = subject.version.parts.as_ref().is_some_and(Parts::by_context);
+        !by_context && (1..=self.cached_items_max).contains(&items) && subject.persistence == Persistence::Kept
     }
 
     /// Cache key of an item's prediction; `read` is the revision at which its features were read.
@@ -261,6 +272,7 @@ impl Scorer {
         for item in items {
             resolved.push(features.resolve(version, scope, item)?);
         }
+        let resolved = in_context(version, resolved, None);
         let estimates = estimates(model, version, resolved.iter());
         for (((item, revision), resolved), estimate) in items.iter().zip(revisions).zip(&resolved).zip(estimates) {
             let (version, user, item) = (version.serial, user.clone(), item.clone());
@@ -283,14 +295,15 @@ pub(crate) fn scores(model: &UserModel, resolved: &[Resolved<'_>]) -> Vec<f32> {
     scores
 }
 
-/// Scores with their uncertainty: that of the user's weights, and for features mapped from
-/// attributes also that of the features.
+/// Scores with their uncertainty: that of the user's weights, for features mapped from attributes also
+/// that of the features, and that of computed parts that are missing.
 pub(crate) fn estimates<'a>(
     model: &UserModel,
     version: &ServingVersion,
     resolved: impl Iterator<Item = &'a Resolved<'a>> + Clone,
 ) -> Vec<Estimate> {
     let mut estimates = Vec::with_capacity(resolved.size_hint().0);
+    let widened = resolved.clone();
     let rows = resolved.clone().map(|item| (item.offset(), item.features()));
     model.estimate_rows(&version.learning, rows, &mut estimates);
     if let Some(map) = &version.cold_map {
@@ -300,6 +313,14 @@ pub(crate) fn estimates<'a>(
             if item.origin() == FeatureOrigin::Attributes {
                 let variance = *variance.get_or_insert_with(|| map.variance(model, &version.learning));
                 *estimate = version.learning.widened(*estimate, variance);
+            }
+        }
+    }
+    if version.parts.is_some() {
+        let mut missing = MissingVariance::new(model, version);
+        for (estimate, item) in estimates.iter_mut().zip(widened) {
+            if !item.missing().is_empty() {
+                *estimate = version.learning.widened(*estimate, missing.of(item.missing()));
             }
         }
     }

@@ -74,6 +74,8 @@ pub struct Ranking {
     /// Whether the ranking was drawn uniformly for the validation pool.
     pub pool: bool,
     pub items: Vec<Ranked>,
+    /// The computed parts that no candidate had, since the context or the attributes lack what they read.
+    pub missing: Vec<String>,
     /// For a selection, the arm or arms that answered.
     pub selected: Option<SelectedBy>,
 }
@@ -86,7 +88,7 @@ impl Ranker {
     pub(crate) async fn topk_by_model(&self, request: &TopkRequest, seed: Seed) -> Result<Ranking, PredictorError> {
         let subject = self.users.subject(self.models.get(&request.model)?, &request.user);
         self.users.reach(&subject, request.min_epoch).await?;
-        let items = ResolvedItems::distinct(&subject.version, &request.items);
+        let items = ResolvedItems::distinct(&subject.version, &request.items).in_context(request.context.as_deref());
         let draw = request.draw(seed, &subject.model.settings.ranking);
         let snapshot = self.users.snapshot(&subject)?;
         let scored = self.scorer.score_candidates(&subject, snapshot, &items, draw.policy.policy().wants())?;

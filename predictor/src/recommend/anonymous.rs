@@ -4,7 +4,7 @@
 //! exists for the request only. Nothing is stored, cached or recorded, and no decision is logged,
 //! so rewards cannot join it.
 
-use celeris_model::{Observation, Timestamp, UserEpoch, UserId, UserModel};
+use celeris_model::{Context, Observation, Timestamp, UserEpoch, UserId, UserModel};
 use celeris_retrieval::CandidateSet;
 use celeris_storage::Event;
 
@@ -58,13 +58,15 @@ impl Recommender {
         subject: &Subject,
         now: Timestamp,
     ) -> Result<UserSnapshot, PredictorError> {
+        let fields = subject.model.catalog.fields();
+        let context = |context: &Context| fields.numbered(&fields.known(context)).map(|context| context.numbers());
         let event = |(past, epoch): (&PastItem, u64)| Event {
             item: past.item.clone(),
             label: past.label,
             weight: past.weight,
             timestamp: past.timestamp.unwrap_or(now),
             epoch: UserEpoch(epoch),
-            context: None,
+            context: past.context.as_ref().and_then(context).map(Box::new),
         };
         let events: Vec<Event> = past.iter().zip(1..).map(event).collect();
         let version = &*subject.version;
@@ -92,6 +94,8 @@ impl Recommender {
             };
             let checked = observation.validate(&self.accepted_times.now()).map_err(PredictorError::from);
             let checked = checked.and_then(|()| subject.model.accepted_label(entry.label));
+            let fits = |context: &Context| Ok(subject.model.catalog.fields().check(context)?);
+            let checked = checked.and_then(|_| entry.context.as_ref().map_or(Ok(()), fits));
             checked.map_err(|error| field("history", format!("[{index}]: {error}")))?;
         }
         Ok(())

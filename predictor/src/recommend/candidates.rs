@@ -14,7 +14,8 @@
 use std::collections::HashSet;
 
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_model::ItemId;
+use celeris_features::Parts;
+use celeris_model::{Context, ItemId};
 use celeris_retrieval::{CandidateSet, Hit, Row};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -94,6 +95,8 @@ pub(crate) struct Search<'a> {
     pub(crate) allowed: &'a CandidateSet,
     pub(crate) boosts: &'a Boosts,
     pub(crate) draw: Draw<'a>,
+    /// The context of the request.
+    pub(crate) context: Option<&'a Context>,
 }
 
 /// Candidates for a policy: distinct, the best by mean weights first.
@@ -122,9 +125,16 @@ impl Search<'_> {
         hits.into_iter().map(|hit| hit.row).collect()
     }
 
+    /// The number of rows whose scores computed parts may change: all of them are candidates, so that the order among them
+    /// is that of the whole score. 0 without such parts.
+    fn rescored(&self) -> usize {
+        let by_context = self.subject.version.parts.as_ref().is_some_and(Parts::by_context);
+        if by_context { self.subject.model.settings.candidates } else { 0 }
+    }
+
     /// Candidates for a diverse ranking: enough of the best by score.
     pub(crate) fn diverse_shortlist(&self) -> Shortlist {
-        let rows = self.best(&mean_weights(self.snapshot), diverse_width(self.draw.k));
+        let rows = self.best(&mean_weights(self.snapshot), diverse_width(self.draw.k).max(self.rescored()));
         listed(self, rows, None)
     }
 }
@@ -144,7 +154,8 @@ impl Recommender {
             let rows = sampled(search, SAMPLED.max(draw.k));
             return Ok(listed(search, rows, Some(certainly(1.0))));
         }
-        let widths = Widths::of(draw.policy, draw.k);
+        let mut widths = Widths::of(draw.policy, draw.k);
+        widths.by_mean = widths.by_mean.max(search.rescored());
         let mut rows = search.best(&mean_weights(search.snapshot), widths.by_mean);
         if widths.by_draw > 0 {
             rows.extend(search.best(&drawn_weights(search)?, widths.by_draw));
@@ -160,9 +171,9 @@ impl Recommender {
 
     /// The `kept` rows with the highest bounds under the policy, which draws nothing.
     fn by_bound(&self, search: &Search<'_>, rows: &[Row], kept: usize) -> Result<Vec<Row>, PredictorError> {
-        let Search { subject, snapshot, boosts, draw, .. } = search;
+        let Search { subject, snapshot, boosts, draw, context, .. } = search;
         let items = subject.model.catalog.items_of(rows.iter().copied());
-        let picked = ResolvedItems::all(&subject.version, &items);
+        let picked = ResolvedItems::all(&subject.version, &items).in_context(*context);
         let policy = draw.policy.policy();
         let mut scored =
             self.scorer.score_candidates(subject, UserSnapshot::clone(snapshot), &picked, policy.wants())?;

@@ -19,6 +19,7 @@ use super::{
     Aggregate, DIVERSE_POLICY, Recommendation, Recommender, Recommending, Relevant, marginal_relevance,
     without_constant,
 };
+use crate::computed::missing_parts;
 use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::ranking::{Ranked, Ranking, ResolvedItems, Scored, estimates, new_decision_id, scores};
@@ -101,7 +102,7 @@ impl Recommender {
         let wanted = request.diversity.map_or(request.k, |_| diverse_width(request.k));
         let mut best = self.best_of_group(group, wanted)?;
         let items = subject.model.catalog.items_of(best.iter().map(|scored| scored.row));
-        let picked = ResolvedItems::all(&subject.version, &items);
+        let picked = ResolvedItems::all(&subject.version, &items).in_context(request.context.as_deref());
         let resolved = self.scorer.resolve(subject, &picked)?;
         let mut order: Vec<usize> = (0..best.len()).collect();
         if let Some(diversity) = request.diversity {
@@ -119,7 +120,8 @@ impl Recommender {
         let shown = best.iter().map(|scored| scored.row).zip(slots.iter().map(|slot| &slot.scored.item));
         let is_more = slots.len() == request.k && allowed.count() > request.k;
         let next = is_more.then(|| request.page.clone().unwrap_or_default().after(shown)).flatten();
-        Ok(self.recommendation(subject, allowed, recommending, (group.ranking(slots), next)))
+        let missing = missing_parts(&subject.version, &resolved);
+        Ok(self.recommendation(subject, allowed, recommending, (group.ranking(slots, missing), next)))
     }
 
     /// The best `wanted` rows by the group's score, best first.
@@ -127,7 +129,14 @@ impl Recommender {
         let weights = group.mean_weights();
         let Group { members, by, allowed, boosts, recommending } = group;
         let (subject, snapshot) = (&members[0].subject, &members[0].snapshot);
-        let search = Search { subject, snapshot, allowed, boosts, draw: recommending.draw(subject) };
+        let search = Search {
+            subject,
+            snapshot,
+            allowed,
+            boosts,
+            draw: recommending.draw(subject),
+            context: recommending.request.context.as_deref(),
+        };
         let (each, least) = WIDENING;
         let mut width = if *by == Aggregate::Mean { wanted } else { (each * wanted).max(least) };
         loop {
@@ -154,7 +163,9 @@ impl Recommender {
     fn score_rows(&self, group: &Group<'_>, rows: &[Row]) -> Result<Vec<ScoredRow>, PredictorError> {
         let subject = &group.members[0].subject;
         let items = subject.model.catalog.items_of(rows.iter().copied());
-        let resolved = self.scorer.resolve(subject, &ResolvedItems::all(&subject.version, &items))?;
+        let context = group.recommending.request.context.as_deref();
+        let picked = ResolvedItems::all(&subject.version, &items).in_context(context);
+        let resolved = self.scorer.resolve(subject, &picked)?;
         let mut sums = vec![0.0_f64; rows.len()];
         let mut leasts = vec![f32::INFINITY; rows.len()];
         for Member { snapshot, .. } in group.members {
@@ -208,7 +219,7 @@ impl Group<'_> {
         resolved.enumerate().map(of_item).collect()
     }
 
-    fn ranking(&self, items: Vec<Ranked>) -> Ranking {
+    fn ranking(&self, items: Vec<Ranked>, missing: Vec<String>) -> Ranking {
         let version = &self.members[0].subject.version;
         Ranking {
             decision_id: new_decision_id(&self.members[0].subject.key.user),
@@ -222,6 +233,7 @@ impl Group<'_> {
             seed_given: self.recommending.seed.given,
             pool: false,
             items,
+            missing,
             selected: None,
         }
     }

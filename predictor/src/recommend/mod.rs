@@ -185,14 +185,22 @@ impl Recommender {
         let request = recommending.request;
         let boosts = self.boosts(subject, &recommending);
         let mut draw = recommending.draw(subject);
-        let search = Search { subject, snapshot: &snapshot, allowed, boosts: &boosts, draw };
+        let search = Search {
+            subject,
+            snapshot: &snapshot,
+            allowed,
+            boosts: &boosts,
+            draw,
+            context: request.context.as_deref(),
+        };
         let shortlist = match request.diversity {
             Some(_) => search.diverse_shortlist(),
             None => self.shortlist(&search)?,
         };
         draw.pool_share = shortlist.pool_share;
         count(&request.model, allowed, &shortlist);
-        let picked = ResolvedItems::all(&subject.version, &shortlist.items);
+        let context = request.context.as_deref();
+        let picked = ResolvedItems::all(&subject.version, &shortlist.items).in_context(context);
         let mut scored = self.scorer.score_candidates(subject, snapshot, &picked, draw.policy.policy().wants())?;
         if !boosts.is_empty() {
             scored.inputs.boost(|candidate| boosts.of(shortlist.rows[candidate]));
@@ -215,7 +223,7 @@ impl Recommender {
             draw,
             selection: recommending.selection,
             arrangement: arrangement.as_ref(),
-            context: request.context.as_deref(),
+            context,
         };
         let ranking = self.decisions.record(&input, slots);
         let shown = rows.into_iter().zip(ranking.items.iter().map(|ranked| &ranked.scored.item));

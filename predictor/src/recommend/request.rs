@@ -82,6 +82,8 @@ pub struct PastItem {
     pub timestamp: Option<Timestamp>,
     /// The kind of feedback.
     pub feedback: Option<String>,
+    /// The circumstances of the observation.
+    pub context: Option<Context>,
 }
 
 /// How the scores of a group's members are combined.

@@ -149,8 +149,14 @@ impl Open {
             // The guaranteed accuracy of states: 1e-4 of the weights.
             let error = (&weights - &exact).norm() / exact.norm().max(1e-3);
             assert!(error <= 1e-4, "{model} {moment}: {error:e} of {observed:?}");
-            let request =
-                WhyRequest { model: name(model), user: user(who), item: item(0), limit: 1000, min_epoch: None };
+            let request = WhyRequest {
+                model: name(model),
+                user: user(who),
+                item: item(0),
+                limit: 1000,
+                min_epoch: None,
+                context: None,
+            };
             let why = self.predictor.explainer().why(&request).await.unwrap();
             let sum = why.prior + why.others + why.because.iter().map(|because| because.contribution).sum::<f64>();
             assert!((sum - f64::from(why.estimate.score)).abs() <= 1e-4, "{model} {moment}: {sum} of {why:?}");

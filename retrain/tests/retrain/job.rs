@@ -66,6 +66,8 @@ fn job(observations: InputFile) -> Job {
         observations,
         pinned_items: None,
         item_attributes: None,
+        parts: Vec::new(),
+        objects: None,
         parent: Some(VersionId(3)),
         warm_start: None,
         watermark: serde_json::json!({"partition 0": 17}),

@@ -2,6 +2,7 @@
 
 use celeris_model::{FeatureOrigin, ItemId, ModelId, Shard, VersionId};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::envelope::{corrupt, sealed, unseal};
 use super::keys;
@@ -28,6 +29,8 @@ pub struct FrozenFeatures {
     /// Length `dim`, the last entry 1.
     pub features: Vec<f32>,
     pub origin: FeatureOrigin,
+    /// The attributes from which computed parts of the features are recomputed; `None` if there are none.
+    pub attributes: Option<Map<String, Value>>,
 }
 
 /// The field order is the stored order (postcard).
@@ -61,7 +64,14 @@ pub(crate) fn encode_frozen(shard: Shard, frozen: &FrozenFeatures) -> (Vec<u8>, 
     let key = keys::frozen((frozen.model, frozen.version), shard, &frozen.item);
     let place = (0_u8..).zip(ORIGINS).find_map(|(place, origin)| (origin == frozen.origin).then_some(place));
     let origin = place.expect("every origin has a place");
-    let value = encode(&key, &StoredFrozen { offset: frozen.offset, features: frozen.features.clone(), origin });
+    let stored = StoredFrozen { offset: frozen.offset, features: frozen.features.clone(), origin };
+    let body = postcard::to_extend(&stored, Vec::new());
+    let mut body = body.expect("a vector takes any bytes, and every length is known");
+    // Attributes are JSON up to the end, and nothing if there are none.
+    if let Some(attributes) = &frozen.attributes {
+        serde_json::to_writer(&mut body, attributes).expect("JSON values have text keys");
+    }
+    let value = sealed(&key, &body);
     (key, value)
 }
 
@@ -90,10 +100,15 @@ pub(crate) fn decode_frozen(
     value: &[u8],
 ) -> Result<FrozenFeatures, StorageError> {
     let key = keys::frozen((model, version), shard, item);
-    let StoredFrozen { offset, features, origin } = decode(Column::Frozen, &key, value)?;
+    let invalid = |problem: String| corrupt(Column::Frozen, &key, &problem);
+    let body = unseal(Column::Frozen, &key, value)?;
+    let (stored, rest) = postcard::take_from_bytes(body).map_err(|error| invalid(error.to_string()))?;
+    let StoredFrozen { offset, features, origin } = stored;
+    let attributes = if rest.is_empty() { None } else { Some(serde_json::from_slice(rest)) };
+    let attributes = attributes.transpose().map_err(|error| invalid(error.to_string()))?;
     let unknown = || corrupt(Column::Frozen, &key, "it has an unknown origin");
     let origin = *ORIGINS.get(usize::from(origin)).ok_or_else(unknown)?;
-    Ok(FrozenFeatures { model, version, item: item.clone(), offset, features, origin })
+    Ok(FrozenFeatures { model, version, item: item.clone(), offset, features, origin, attributes })
 }
 
 fn decode<T: for<'de> Deserialize<'de>>(column: Column, key: &[u8], value: &[u8]) -> Result<T, StorageError> {
@@ -118,10 +133,18 @@ mod tests {
                 offset: -1.0,
                 features: vec![1.0],
                 origin,
+                attributes: None,
             };
             let (key, value) = encode_frozen(Shard::default(), &frozen);
             let hex = keys::hex(unseal(Column::Frozen, &key, &value).unwrap());
             assert_eq!(hex, format!("000080bf010000803f0{place}"));
+            let attributes = serde_json::json!({"genre": "drama"}).as_object().cloned();
+            let with_attributes = FrozenFeatures { attributes, ..frozen.clone() };
+            for frozen in [frozen, with_attributes] {
+                let (_, value) = encode_frozen(Shard::default(), &frozen);
+                let of = (frozen.model, frozen.version);
+                assert_eq!(decode_frozen(of, Shard::default(), &frozen.item, &value).unwrap(), frozen);
+            }
         }
     }
 }

@@ -30,6 +30,7 @@ mod one_process;
 mod openapi;
 mod options;
 mod out_of_service;
+mod parts;
 mod policies;
 mod policy_evaluation;
 mod read_your_writes;

@@ -1,16 +1,19 @@
 //! One user's history and states.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use celeris_model::canonical::CHECKPOINT_EVERY;
-use celeris_model::{GramSums, History as _, ModelId, StreamName, UserEpoch, UserId, UserModel, VersionId};
+use celeris_model::{
+    Context, GramSums, History as _, ModelId, StreamFields, StreamName, UserEpoch, UserId, UserModel, VersionId,
+};
 use celeris_storage::{Event, Events, Snapshot, Storage, Ticket};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::cache::Held;
+use crate::catalog::read_fields;
 use crate::error::PredictorError;
 use crate::features::{FeatureScope, FeatureStore, Resolved};
 use crate::version::ServingVersion;
@@ -121,16 +124,39 @@ pub(crate) struct Sources<'a> {
     /// Whether a state that was built from them has learnt from features that are not frozen, since
     /// another node owns the user.
     provisional: Cell<bool>,
+    /// The fields of the contexts of the stream, read when the first context needs them.
+    fields: OnceCell<StreamFields>,
 }
 
 impl<'a> Sources<'a> {
     pub(crate) fn new(storage: &'a Storage, features: &'a FeatureStore, key: &'a UserKey) -> Self {
-        Self { storage, features, key, frozen: RefCell::new(Ticket::DURABLE), provisional: Cell::new(false) }
+        Self {
+            storage,
+            features,
+            key,
+            frozen: RefCell::new(Ticket::DURABLE),
+            provisional: Cell::new(false),
+            fields: OnceCell::new(),
+        }
     }
 
     /// The features that the user's states learn from.
     pub(crate) fn scope(&self) -> FeatureScope<'a> {
         self.features.scope_of(&self.key.stream, &self.key.user)
+    }
+
+    /// The context of an event.
+    fn context_of(&self, event: &Event) -> Result<Option<Context>, PredictorError> {
+        let Some(context) = &event.context else { return Ok(None) };
+        let fields = match self.fields.get() {
+            Some(fields) => fields,
+            None => {
+                let read = read_fields(self.storage, &self.key.stream)?;
+                self.fields.get_or_init(|| read)
+            }
+        };
+        let undefined = || PredictorError::UndefinedFields { stream: self.key.stream.clone() };
+        context.named(fields).map(Some).ok_or_else(undefined)
     }
 
     /// Replies from a state built from these sources must wait for the write that froze these features.

@@ -4,6 +4,7 @@ use celeris_model::{Example, History, Timestamp};
 use celeris_storage::Event;
 
 use super::{Sources, Stretch};
+use crate::computed::one_in_context;
 use crate::error::PredictorError;
 use crate::features::Resolved;
 use crate::version::ServingVersion;
@@ -22,7 +23,7 @@ impl<'a> ResolvedEvents<'a> {
         sources: &Sources<'_>,
     ) -> Result<Self, PredictorError> {
         let scope = sources.scope();
-        Self::by(stretch, version, |event| sources.features.resolve(version, scope, &event.item))
+        Self::by(stretch, version, sources, |event| sources.features.resolve(version, scope, &event.item))
     }
 
     /// Resolves the events for a state that is about to learn from them under `version`, and
@@ -33,7 +34,7 @@ impl<'a> ResolvedEvents<'a> {
         sources: &Sources<'_>,
     ) -> Result<Self, PredictorError> {
         let scope = sources.scope();
-        Self::by(stretch, version, |event| {
+        Self::by(stretch, version, sources, |event| {
             let resolved = sources.features.resolve_frozen(version, scope, &event.item)?;
             sources.wait_for(resolved.frozen());
             Ok(resolved)
@@ -43,15 +44,24 @@ impl<'a> ResolvedEvents<'a> {
     fn by(
         stretch: Stretch<'a>,
         version: &'a ServingVersion,
+        sources: &Sources<'_>,
         resolve: impl Fn(&Event) -> Result<Resolved<'a>, PredictorError>,
     ) -> Result<Self, PredictorError> {
         let slots = version.theta.slots(stretch.events.iter().map(|event| &event.item));
         let resolve = |(event, slot): (&Event, Option<u32>)| match slot {
-            Some(slot) => Ok(Resolved::Trained(version.theta.row(slot as usize))),
+            Some(slot) => Ok(Resolved::trained(version, slot)),
             None => resolve(event),
         };
-        let resolved: Result<_, _> = stretch.events.iter().zip(slots).map(resolve).collect();
-        Ok(Self { stretch, resolved: resolved? })
+        let resolved: Result<Vec<_>, PredictorError> = stretch.events.iter().zip(slots).map(resolve).collect();
+        let mut resolved = resolved?;
+        if version.parts.is_some() {
+            let computed = |(event, item)| {
+                let context = sources.context_of(event)?;
+                Ok(one_in_context(version, item, context.as_ref()))
+            };
+            resolved = stretch.events.iter().zip(resolved).map(computed).collect::<Result<_, PredictorError>>()?;
+        }
+        Ok(Self { stretch, resolved })
     }
 }
 

@@ -1,0 +1,86 @@
+//! Values of the computed columns for the ratings of a training.
+
+use celeris_features::parts::VALUE_ABS_MAX;
+use celeris_pipelines::fit::{Fitted, Row};
+use celeris_pipelines::{Catalog, Objects, PipelineError, Plan, Record, Scratch};
+
+/// A column whose deviation is smaller than this is constant, and not scaled.
+const DEVIATION_MIN: f64 = 1e-9;
+
+/// Values of columns, row-major `ratings x width`.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Columns {
+    width: usize,
+    values: Vec<f32>,
+}
+
+/// The outputs of a fitted pipeline for these rows: of models of the labels, those out of fold.
+///
+/// # Errors
+/// As [`Plan::compile`].
+pub(super) fn outputs<'a, R, I>(fitted: &Fitted, objects: &Objects, rows: R) -> Result<Columns, PipelineError>
+where
+    R: Fn() -> I,
+    I: Iterator<Item = Row<'a>>,
+{
+    let plan = Plan::compile(&fitted.spec, objects, &Catalog::default())?;
+    let width = plan.dim();
+    if let Some(values) = &fitted.out_of_fold {
+        return Ok(Columns { width, values: values.clone() });
+    }
+    let (mut scratch, mut values) = (Scratch::default(), Vec::new());
+    for row in rows() {
+        let begin = values.len();
+        values.resize(begin + width, 0.0);
+        plan.run(Record { item: row.item, context: row.context }, &mut scratch, &mut values[begin..])?;
+    }
+    Ok(Columns { width, values })
+}
+
+impl Columns {
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The columns of one rating, by its place among the chosen ones.
+    pub(super) fn of(&self, place: usize) -> &[f32] {
+        &self.values[place * self.width..][..self.width]
+    }
+
+    /// All columns in the order of the parts.
+    pub(super) fn beside(parts: &[Self]) -> Self {
+        let width = parts.iter().map(|part| part.width).sum();
+        let ratings = parts.first().map_or(0, |part| part.values.len() / part.width.max(1));
+        let mut values = Vec::with_capacity(ratings * width);
+        for place in 0..ratings {
+            parts.iter().for_each(|part| values.extend_from_slice(part.of(place)));
+        }
+        Self { width, values }
+    }
+
+    /// With mean zero and deviation 1 over the ratings by their weights; also the means and deviations that they had.
+    #[expect(clippy::cast_possible_truncation, reason = "features are held in f32; rounding to the nearest is meant")]
+    pub(super) fn standardised(mut self, weights: &[f32]) -> (Self, Vec<f32>, Vec<f32>) {
+        let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
+        let moment = |of: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
+            let mut sums = vec![0.0; self.width];
+            for (row, weight) in self.values.chunks_exact(self.width).zip(weights) {
+                for (column, (sum, value)) in sums.iter_mut().zip(row).enumerate() {
+                    *sum += f64::from(*weight) * of(column, f64::from(*value));
+                }
+            }
+            sums.iter().map(|sum| sum / total.max(f64::MIN_POSITIVE)).collect()
+        };
+        let means = moment(&|_, value| value);
+        let squares = moment(&|column, value| (value - means[column]).powi(2));
+        let deviation = |square: f64| if square.sqrt() > DEVIATION_MIN { square.sqrt() } else { 1.0 };
+        let means: Vec<f32> = means.iter().map(|mean| *mean as f32).collect();
+        let deviations: Vec<f32> = squares.into_iter().map(|square| deviation(square) as f32).collect();
+        for row in self.values.chunks_exact_mut(self.width.max(1)) {
+            for (value, (mean, deviation)) in row.iter_mut().zip(means.iter().zip(&deviations)) {
+                *value = ((*value - mean) / deviation).clamp(-VALUE_ABS_MAX, VALUE_ABS_MAX);
+            }
+        }
+        (self, means, deviations)
+    }
+}

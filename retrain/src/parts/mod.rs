@@ -1,0 +1,245 @@
+//! Adds the computed parts of the features to a finished training ([`celeris_features::parts`]).
+//!
+//! Factors are trained first. Then the pipelines of the parts are fitted, their columns are standardised, and the prior of
+//! the weights of these columns is fitted to what the factors leave unexplained (`weights`). The columns that were computed
+//! by a model of the labels enter these fits out of fold. Columns that depend on the item alone become part of the table.
+
+mod columns;
+mod weights;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use celeris_features::{ColdItem, FeaturesError, PartSpec, Parts, PartsFiles};
+use celeris_formats::ParquetFile;
+use celeris_formats::observations::CONTEXT;
+use celeris_model::{Context, ItemId, Loss, ModelError, Prior};
+use celeris_pipelines::fit::{FitOptions, Row, fit};
+use celeris_pipelines::{Catalog, Object, ObjectId, Objects, PipelineError, PipelineSpec};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use self::columns::Columns;
+use self::weights::Fitting;
+use crate::cold_map::FittedColdMap;
+use crate::error::RetrainError;
+use crate::ratings::{Rating, Ratings};
+use crate::trained::Trained;
+
+/// Maximum number of ratings that pipelines and weights are fitted to: those of as many users as have so many.
+const RATINGS_MAX: usize = 2_000_000;
+
+/// Maximum number of computed values in memory.
+const VALUES_MAX: usize = 1 << 26;
+
+/// Folds for the values of models of the labels.
+const FOLDS: u32 = 5;
+
+/// A computed part, in a job file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobPart {
+    /// Its name.
+    pub part: String,
+    /// Number of its columns.
+    pub dim: usize,
+    /// The declaration; what it lacks is fitted.
+    pub pipeline: PipelineSpec,
+}
+
+/// The data that parts are fitted to.
+#[derive(Clone, Copy)]
+pub(crate) struct PartsData<'a> {
+    /// The ratings that the factors were trained on.
+    pub(crate) ratings: &'a Ratings,
+    /// The context of each rating.
+    pub(crate) contexts: &'a [Option<Context>],
+    /// The attributes of each item of the training, if known.
+    pub(crate) attributes: &'a [Option<Map<String, Value>>],
+}
+
+/// What parts are computed from.
+pub(crate) struct PartsInput<'a> {
+    pub(crate) parts: &'a [JobPart],
+    /// The folder of the objects that pipelines name, by their checksums.
+    pub(crate) objects: Option<PathBuf>,
+    pub(crate) data: PartsData<'a>,
+    /// The items of the training.
+    pub(crate) items: &'a [ItemId],
+    pub(crate) loss: Loss,
+    pub(crate) seed: u64,
+}
+
+/// A training with its computed parts.
+pub(crate) struct WithParts {
+    pub(crate) trained: Trained,
+    pub(crate) cold_map: Option<FittedColdMap>,
+    pub(crate) files: PartsFiles,
+    /// Its figures by name.
+    pub(crate) figures: [(&'static str, f64); 2],
+}
+
+/// Reads the contexts of an observations file, in the order of its rows.
+///
+/// # Errors
+/// [`RetrainError::Format`] with the position of what is not a context.
+pub(crate) fn read_contexts(observations: &Path) -> Result<Vec<Option<Context>>, RetrainError> {
+    let mut contexts = Vec::new();
+    let mut file = ParquetFile::open_columns(observations, &[CONTEXT])?;
+    while let Some(batch) = file.next_batch()? {
+        for (row, text) in batch.text(CONTEXT)?.iter().enumerate() {
+            let parsed = text.map(serde_json::from_str).transpose();
+            contexts.push(parsed.map_err(|problem| batch.value_error(row, CONTEXT, &problem))?);
+        }
+    }
+    Ok(contexts)
+}
+
+/// Fits the parts, and adds their columns to the features, the prior and the map from attributes.
+///
+/// # Errors
+/// `Version` if a pipeline cannot be fitted, `Io`, or `Prior`.
+pub(crate) fn add_parts(
+    input: &PartsInput<'_>,
+    trained: Trained,
+    cold_map: Option<FittedColdMap>,
+) -> Result<WithParts, RetrainError> {
+    if input.loss == Loss::Implicit {
+        let (what, range) = ("loss", "squared or logistic where features have computed parts");
+        return Err(RetrainError::Setting { what, range, value: "implicit".to_owned() });
+    }
+    let folder = input.objects.clone();
+    let objects = Objects::loading(move |id| match &folder {
+        Some(folder) => std::fs::read(folder.join(id.hex())).map(Some).map_err(|error| error.to_string()),
+        None => Ok(None),
+    });
+    let chosen = chosen_ratings(input);
+    let mut specs = Vec::with_capacity(input.parts.len());
+    let mut columns = Vec::with_capacity(input.parts.len());
+    let mut handles = Vec::new();
+    for part in input.parts {
+        let FittedPart { spec, columns: of_part, learnt: _held } = fitted(part, input, (&trained, &chosen), &objects)?;
+        for id in spec.pipeline.objects() {
+            handles.push(named_object(&objects, id).map_err(part_error(&part.part))?);
+        }
+        specs.push(spec);
+        columns.push(of_part);
+    }
+    handles.sort_by_key(|object: &Arc<Object>| object.id());
+    handles.dedup_by_key(|object| object.id());
+    let columns = Columns::beside(&columns);
+    let dim = trained.dim + columns.width();
+    let parts = Parts::compile(&specs, dim, (&objects, &Catalog::default()))?;
+    let table = materialised(&parts, &trained, input.data.attributes);
+    let fitting =
+        Fitting { trained: &trained, loss: input.loss, ratings: input.data.ratings, chosen: &chosen, columns };
+    let weights = fitting.weights()?;
+    let figures = fitting.figures(&weights)?;
+    let described = input.items.iter().zip(input.data.attributes).filter_map(|(item, of)| Some((item, of.as_ref()?)));
+    let files = PartsFiles::of(specs, &handles, described);
+    let cold_map = cold_map.map(|fitted| FittedColdMap { map: fitted.map.with_zeros(dim), ..fitted });
+    let trained = Trained {
+        dim,
+        item_features: table,
+        user_weights: extended_rows(&trained.user_weights, trained.dim, &weights.mean()),
+        cold_item: ColdItem {
+            features: extended_rows(&trained.cold_item.features, trained.dim, &vec![0.0; dim - trained.dim]),
+            ..trained.cold_item
+        },
+        prior: weights.prior,
+        ..trained
+    };
+    Ok(WithParts { trained, cold_map, files, figures })
+}
+
+fn part_error(part: &str) -> impl FnOnce(PipelineError) -> RetrainError {
+    let part = part.to_owned();
+    move |source| FeaturesError::Part { part, source: Box::new(source) }.into()
+}
+
+fn named_object(objects: &Objects, id: ObjectId) -> Result<Arc<Object>, PipelineError> {
+    objects.get(id)?.ok_or_else(|| PipelineError::Load { id, problem: "it is not in the folder of objects".to_owned() })
+}
+
+/// Positions of the ratings to fit to: all of some users, in the order of the log.
+fn chosen_ratings(input: &PartsInput<'_>) -> Vec<usize> {
+    let width: usize = input.parts.iter().map(|part| part.dim).sum();
+    let list = input.data.ratings.list();
+    let most = RATINGS_MAX.min(VALUES_MAX / width.max(1));
+    let one_in = list.len().div_ceil(most.max(1)).max(1);
+    (0..list.len()).filter(|place| (list[*place].user as usize).is_multiple_of(one_in)).collect()
+}
+
+/// A part after its fit.
+struct FittedPart {
+    spec: PartSpec,
+    /// Its standardised outputs for the chosen ratings.
+    columns: Columns,
+    /// Holds the objects that were learnt in memory.
+    learnt: Vec<Arc<Object>>,
+}
+
+/// Fits the pipeline of a part and standardises its outputs for the chosen ratings.
+fn fitted(
+    part: &JobPart,
+    input: &PartsInput<'_>,
+    (trained, chosen): (&Trained, &[usize]),
+    objects: &Objects,
+) -> Result<FittedPart, RetrainError> {
+    let (nothing, no_context) = (Map::new(), Context::default());
+    let latent = trained.dim - 1;
+    let keys: Vec<[u8; 4]> = chosen.iter().map(|place| input.data.ratings.list()[*place].user.to_le_bytes()).collect();
+    let rows = || {
+        chosen.iter().zip(&keys).map(|(place, key)| {
+            let rating: &Rating = &input.data.ratings.list()[*place];
+            let item = rating.item as usize;
+            Row {
+                key,
+                item: input.data.attributes[item].as_ref().unwrap_or(&nothing),
+                context: input.data.contexts[*place].as_ref().unwrap_or(&no_context),
+                label: Some(rating.label),
+                target: Some(&trained.item_features[item * trained.dim..][..latent]),
+                weight: rating.weight,
+            }
+        })
+    };
+    let options = FitOptions { folds: FOLDS, seed: input.seed, ..FitOptions::default() };
+    let fitted = fit(&part.pipeline, objects, rows, options).map_err(part_error(&part.part))?;
+    let weights: Vec<f32> = chosen.iter().map(|place| input.data.ratings.list()[*place].weight).collect();
+    let outputs = columns::outputs(&fitted, objects, rows).map_err(part_error(&part.part))?;
+    let (columns, means, deviations) = outputs.standardised(&weights);
+    let spec = PartSpec { part: part.part.clone(), pipeline: fitted.spec, means, deviations };
+    Ok(FittedPart { spec, columns, learnt: fitted.objects })
+}
+
+/// The table with the columns of the parts that depend on the item alone.
+fn materialised(parts: &Parts, trained: &Trained, attributes: &[Option<Map<String, Value>>]) -> Vec<f32> {
+    let rows = trained.item_features.chunks_exact(trained.dim).zip(attributes);
+    rows.flat_map(|(factors, attributes)| parts.materialised(factors, attributes.as_ref())).collect()
+}
+
+/// Rows of length `dim` with more columns before their last.
+fn extended_rows(rows: &[f32], dim: usize, more: &[f32]) -> Vec<f32> {
+    rows.chunks_exact(dim).flat_map(|row| [&row[..dim - 1], more, &row[dim - 1..]].concat()).collect()
+}
+
+/// The prior of the factors with independent weights of the parts before the constant: mean and precision of each, in
+/// units of the noise.
+fn extended_prior(prior: &Prior, means: &[f64], precisions: &[f64]) -> Result<Prior, ModelError> {
+    let (old, added) = (prior.dim(), means.len());
+    let (latent, dim) = (old - 1, old + added);
+    let place = |j: usize| if j < latent { j } else { j + added };
+    let mut mean = vec![0.0; dim];
+    let mut precision = vec![0.0; dim * dim];
+    for i in 0..old {
+        mean[place(i)] = prior.mean()[i];
+        for j in 0..old {
+            precision[place(i) * dim + place(j)] = prior.precision()[i * old + j];
+        }
+    }
+    for (j, (of_mean, of_precision)) in means.iter().zip(precisions).enumerate() {
+        mean[latent + j] = *of_mean;
+        precision[(latent + j) * dim + latent + j] = *of_precision;
+    }
+    Prior::new(mean, precision, prior.noise_variance())
+}

@@ -1,0 +1,225 @@
+//! The prior of the weights of computed columns.
+//!
+//! The weights of a user are those of the factors, whose prior is fitted, and independent ones of the columns, `N(m_j, t_j)`.
+//! `m` starts at the common effect: the regression on the columns of what the trained factors leave unexplained. Then both
+//! are fitted by expectation maximisation over users' posteriors under the prior: the mean of their means, and of their
+//! squared deviations plus variances (Dempster et al. 1977; the same M step as that of the factors' prior).
+
+use celeris_model::linear::{cholesky, symmetric_eigen};
+use celeris_model::{Example, Learning, Loss, ModelError, Prior, UserModel};
+use nalgebra::{DMatrix, DVector};
+use rayon::prelude::*;
+
+use super::columns::Columns;
+use super::extended_prior;
+use crate::error::RetrainError;
+use crate::prior_fit::CONDITION_TARGET;
+use crate::ratings::{Rating, Ratings};
+use crate::trained::Trained;
+
+/// Maximum number of users whose posteriors are computed.
+const USERS_MAX: usize = 2048;
+
+/// Number of iterations of expectation maximisation.
+const ITERATIONS: usize = 8;
+
+/// Number of Newton steps of the common effect under logistic loss.
+const STEPS: usize = 8;
+
+/// Ridge of the common effect, in units of standardised squares: as strong as this many ratings.
+const RIDGE: f64 = 1.0;
+
+/// The smallest variance of a weight, relative to the mean variance of the factors' weights: users differ a little in
+/// everything.
+const VARIANCE_SHARE_MIN: f64 = 1e-3;
+
+/// What the prior is fitted to.
+pub(super) struct Fitting<'a> {
+    /// The training without the columns.
+    pub(super) trained: &'a Trained,
+    pub(super) loss: Loss,
+    pub(super) ratings: &'a Ratings,
+    /// Positions of the ratings that `columns` are of.
+    pub(super) chosen: &'a [usize],
+    pub(super) columns: Columns,
+}
+
+/// The fitted prior of all weights.
+pub(super) struct Weights {
+    pub(super) prior: Prior,
+    means: Vec<f64>,
+}
+
+impl Weights {
+    /// The mean weights of the columns.
+    #[expect(clippy::cast_possible_truncation, reason = "weights are held in f32; rounding to the nearest is meant")]
+    pub(super) fn mean(&self) -> Vec<f32> {
+        self.means.iter().map(|mean| *mean as f32).collect()
+    }
+}
+
+/// A user's ratings, as places among the chosen ones.
+type OfUser = Vec<usize>;
+
+impl Fitting<'_> {
+    fn rating(&self, place: usize) -> &Rating {
+        &self.ratings.list()[self.chosen[place]]
+    }
+
+    pub(super) fn weights(&self) -> Result<Weights, RetrainError> {
+        let prior = &self.trained.prior;
+        let noise = prior.noise_variance();
+        let bounds = precision_bounds(prior)?;
+        let users = self.users();
+        let typical = self.typical_variance();
+        let mut means = self.common_effect()?;
+        let mut variances = vec![typical; means.len()];
+        let precisions = |variances: &[f64]| -> Vec<f64> {
+            variances.iter().map(|variance| (noise / variance).clamp(bounds.0, bounds.1)).collect()
+        };
+        for _ in 0..ITERATIONS {
+            let learning = Learning::new(extended_prior(prior, &means, &precisions(&variances))?, self.loss, None);
+            let moments = self.moments(&users, &learning)?;
+            means = moments.iter().map(|(mean, _)| *mean).collect();
+            variances = moments.iter().map(|(_, variance)| variance.max(VARIANCE_SHARE_MIN * typical)).collect();
+        }
+        Ok(Weights { prior: extended_prior(prior, &means, &precisions(&variances))?, means })
+    }
+
+    /// Ratings of some users, each in the order of the log.
+    fn users(&self) -> Vec<OfUser> {
+        let mut by_user: Vec<OfUser> = vec![Vec::new(); self.ratings.users()];
+        (0..self.chosen.len()).for_each(|place| by_user[self.rating(place).user as usize].push(place));
+        by_user.retain(|places| !places.is_empty());
+        let stride = by_user.len().div_ceil(USERS_MAX).max(1);
+        by_user.into_iter().step_by(stride).collect()
+    }
+
+    /// The mean variance of the weights of the factors, or of the constant's if there are none.
+    fn typical_variance(&self) -> f64 {
+        let prior = &self.trained.prior;
+        let dim = prior.dim();
+        let diagonal: Vec<f64> = (0..dim).map(|j| prior.noise_variance() * prior.inverse()[j * dim + j]).collect();
+        let of_factors = &diagonal[..dim - 1];
+        if of_factors.is_empty() { diagonal[0] } else { of_factors.iter().sum::<f64>() / of_factors.len() as f64 }
+    }
+
+    /// The weights that are the same for all users: a regression on the columns, given the scores of the factors.
+    fn common_effect(&self) -> Result<Vec<f64>, RetrainError> {
+        let width = self.columns.width();
+        let scores: Vec<f64> = (0..self.chosen.len()).map(|place| self.score_of_factors(place)).collect();
+        let mut effect = DVector::zeros(width);
+        let steps = if self.loss == Loss::Logistic { STEPS } else { 1 };
+        for _ in 0..steps {
+            let mut gram = DMatrix::identity(width, width) * RIDGE;
+            let mut gradient = -RIDGE * &effect;
+            for (place, score) in scores.iter().enumerate() {
+                let rating = self.rating(place);
+                let row = DVector::from_iterator(width, self.columns.of(place).iter().map(|value| f64::from(*value)));
+                let score = score + effect.dot(&row);
+                let expected = f64::from(self.loss.expected_label(score as f32));
+                let curvature = if self.loss == Loss::Logistic { expected * (1.0 - expected) } else { 1.0 };
+                let weight = f64::from(rating.weight);
+                gradient.axpy(weight * (self.loss.outcome(rating.label) - expected), &row, 1.0);
+                gram.ger(weight * curvature, &row, &row, 1.0);
+            }
+            let not_definite = ModelError::NotPositiveDefinite { what: "the squares of the computed columns" };
+            effect += cholesky(gram.as_slice(), width).ok_or(not_definite)?.solve(&gradient);
+        }
+        Ok(effect.iter().copied().collect())
+    }
+
+    /// The score by the trainer's own weights.
+    fn score_of_factors(&self, place: usize) -> f64 {
+        let rating = self.rating(place);
+        let example = self.trained.example(rating);
+        let weights = self.trained.own_weights(rating.user);
+        f64::from(example.offset) + f64::from(celeris_model::linear::dot(weights, example.features))
+    }
+
+    /// The features of a rating with its columns.
+    fn features(&self, place: usize) -> Vec<f32> {
+        let factors = self.trained.example(self.rating(place)).features;
+        let latent = factors.len() - 1;
+        [&factors[..latent], self.columns.of(place), &factors[latent..]].concat()
+    }
+
+    /// Mean and expected squared deviation of the users' weights of each column.
+    fn moments(&self, users: &[OfUser], learning: &Learning) -> Result<Vec<(f64, f64)>, RetrainError> {
+        let (width, dim, latent) = (self.columns.width(), learning.dim(), self.trained.dim - 1);
+        let of_user = |places: &OfUser| {
+            let rows: Vec<Vec<f32>> = places.iter().map(|place| self.features(*place)).collect();
+            let history = self.history(places, &rows);
+            let model = UserModel::rebuild(learning, history.as_slice(), history.len() as u64)?;
+            let (weights, gram_inverse) = (model.weights(), model.gram_inverse());
+            let column = |j: usize| {
+                let at = latent + j;
+                (weights[at], learning.noise_variance() * gram_inverse[at * dim + at])
+            };
+            Ok::<Vec<(f64, f64)>, ModelError>((0..width).map(column).collect())
+        };
+        // In the order of the users, whatever the number of threads.
+        let posteriors: Vec<Vec<(f64, f64)>> = users.par_iter().map(of_user).collect::<Result<_, _>>()?;
+        let count = posteriors.len().max(1) as f64;
+        let moments = |j: usize| {
+            let mean = posteriors.iter().map(|of| of[j].0).sum::<f64>() / count;
+            let spread = |of: &Vec<(f64, f64)>| (of[j].0 - mean).powi(2) + of[j].1;
+            (mean, posteriors.iter().map(spread).sum::<f64>() / count)
+        };
+        Ok((0..width).map(moments).collect())
+    }
+
+    fn history<'r>(&self, places: &OfUser, rows: &'r [Vec<f32>]) -> Vec<Example<'r>> {
+        let example = |(place, row): (&usize, &'r Vec<f32>)| {
+            let rating = self.rating(*place);
+            let Example { label, offset, weight, timestamp, taken_before, .. } = self.trained.example(rating);
+            Example { features: row, label, offset, weight, timestamp, taken_before }
+        };
+        places.iter().zip(rows).map(example).collect()
+    }
+
+    /// Mean losses of predictions that were made from the user's earlier ratings, with the columns and without. The factors
+    /// know these ratings, so that only their difference has a meaning.
+    pub(super) fn figures(&self, weights: &Weights) -> Result<[(&'static str, f64); 2], RetrainError> {
+        let users = self.users();
+        let with = Learning::new(weights.prior.clone(), self.loss, None);
+        let without = Learning::new(self.trained.prior.clone(), self.loss, None);
+        let of_factors = |place: usize| self.trained.example(self.rating(place)).features.to_vec();
+        Ok([
+            ("sequential_loss", self.sequential_loss(&users, &with, |place| self.features(place))?),
+            ("sequential_loss_without_parts", self.sequential_loss(&users, &without, of_factors)?),
+        ])
+    }
+
+    fn sequential_loss(
+        &self,
+        users: &[OfUser],
+        learning: &Learning,
+        features: impl Fn(usize) -> Vec<f32> + Sync,
+    ) -> Result<f64, RetrainError> {
+        let of_user = |places: &OfUser| {
+            let rows: Vec<Vec<f32>> = places.iter().map(|place| features(*place)).collect();
+            let history = self.history(places, &rows);
+            let mut model = UserModel::from_prior(learning)?;
+            let mut sum = 0.0;
+            for example in &history {
+                let score = model.estimate(learning, example.offset, example.features).score;
+                sum += self.loss.prediction_loss(self.loss.expected_label(score), example.label);
+                model.absorb(learning, history.as_slice())?;
+            }
+            Ok::<(f64, usize), ModelError>((sum, history.len()))
+        };
+        let sums: Vec<(f64, usize)> = users.par_iter().map(of_user).collect::<Result<_, _>>()?;
+        let (sum, count) = sums.iter().fold((0.0, 0), |(sum, count), (of, number)| (sum + of, count + number));
+        Ok(sum / count.max(1) as f64)
+    }
+}
+
+/// Between which precisions the weights of the columns leave the prior well conditioned.
+fn precision_bounds(prior: &Prior) -> Result<(f64, f64), RetrainError> {
+    let dim = prior.dim();
+    let eigen = symmetric_eigen(DMatrix::from_row_slice(dim, dim, prior.precision()));
+    let not_definite = ModelError::NotPositiveDefinite { what: "the precision of the prior" };
+    let values = eigen.ok_or(not_definite)?.eigenvalues;
+    Ok((values.max() / CONDITION_TARGET, values.min() * CONDITION_TARGET))
+}

@@ -1,0 +1,201 @@
+//! Models whose features have parts that pipelines compute.
+
+use celeris_tests::{Client, ModelClient, Node, ProcessOptions, eventually};
+use serde_json::{Value, json};
+
+const DEVICES: [&str; 2] = ["phone", "screen"];
+const GENRES: [&str; 2] = ["news", "film"];
+
+/// News are liked on phones, films on screens.
+fn label(item: usize, device: usize) -> u8 {
+    u8::from(item % GENRES.len() == device)
+}
+
+/// A linear model of the combinations of genre and device.
+fn taste() -> Value {
+    json!({"name": "taste", "output": "liking", "nodes": {
+        "genre": {"op": "one_hot", "input": "item.genre", "categories": GENRES},
+        "device": {"op": "one_hot", "input": "context.device", "categories": DEVICES},
+        "both": {"op": "cross", "inputs": ["genre", "device"], "hash_bits": 8},
+        "liking": {"op": "linear", "input": "both", "fit": "label"}}})
+}
+
+const ITEMS: usize = 20;
+
+/// A model with a factor, the constant, and a part of the pipeline.
+fn shop(client: &Client) -> ModelClient {
+    client.post("/v1/pipelines", &taste()).expect(201);
+    let parts = json!([{"part": "factors", "from": "table"}, {"part": "liking", "pipeline": "taste"}]);
+    let model =
+        json!({"name": "shop", "dim": 4, "loss": "logistic", "features": parts, "pool_share": 0, "policy": "greedy"});
+    let created = client.post("/v1/models", &model).expect(201);
+    assert_eq!(created["features"][0]["dim"], 3);
+    assert_eq!(created["features"][1]["dim"], 1);
+    let shop = client.model("shop");
+    for item in 0..ITEMS {
+        describe(&shop, &item.to_string(), GENRES[item % GENRES.len()]);
+    }
+    shop
+}
+
+fn describe(shop: &ModelClient, item: &str, genre: &str) {
+    shop.put(&format!("items/{item}"), &json!({"attributes": {"genre": genre}})).expect(200);
+}
+
+/// Thirty users, each on both devices.
+fn observe_all(shop: &ModelClient) {
+    let mut lines = String::new();
+    for user in 0..30 {
+        for round in 0..20 {
+            let (item, device) = ((7 * user + 3 * round) % ITEMS, round % DEVICES.len());
+            let context = json!({"device": DEVICES[device], "hour": round});
+            let line = json!({"user": format!("u{user}"), "item": item.to_string(), "label": label(item, device), "context": context});
+            lines.push_str(&format!("{line}\n"));
+        }
+    }
+    assert!(shop.observe_lines(&lines).unwrap().all(|line| line.is_ok()));
+}
+
+fn train(client: &Client, shop: &ModelClient) {
+    let job = shop.post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
+    let ended = eventually("the end of the training", || {
+        let job = client.get(&format!("/v1/jobs/{job}")).expect(200);
+        (!matches!(job["state"].as_str(), Some("queued" | "running"))).then_some(job)
+    });
+    assert_eq!(ended["state"], "succeeded", "{ended}");
+}
+
+fn ranked(shop: &ModelClient, request: &str, context: &Value) -> Value {
+    let items: Vec<String> = (0..ITEMS).map(|item| item.to_string()).collect();
+    let mut body = json!({"user": "u1", "k": 5, "context": context});
+    if request == "topk" {
+        body["items"] = json!(items);
+    } else {
+        body["exclude_seen"] = json!(false);
+    }
+    shop.post(request, &body).expect(200)
+}
+
+fn genres(ranking: &Value) -> Vec<&'static str> {
+    let of = |slot: &Value| GENRES[slot["item"].as_str().unwrap().parse::<usize>().unwrap() % GENRES.len()];
+    ranking["items"].as_array().unwrap().iter().map(of).collect()
+}
+
+fn score(shop: &ModelClient, item: &str, context: &Value) -> Value {
+    shop.post("predict", &json!({"user": "u1", "item": item, "context": context})).expect(200)
+}
+
+#[test]
+fn rankings_depend_on_the_context_through_a_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    let shop = shop(&client);
+    observe_all(&shop);
+    train(&client, &shop);
+    for request in ["topk", "recommend"] {
+        for (device, genre) in DEVICES.iter().zip(GENRES) {
+            let ranking = ranked(&shop, request, &json!({"device": device}));
+            assert_eq!(genres(&ranking), [genre; 5], "{request} {ranking}");
+            assert!(ranking.get("missing").is_none(), "{ranking}");
+            let id = ranking["decision_id"].as_str().unwrap();
+            let replayed = shop.get(&format!("decisions/{id}?replay=true")).expect(200);
+            assert_eq!(replayed["replay"]["same"], true, "{replayed}");
+        }
+    }
+    let (with, without) = (score(&shop, "0", &json!({"device": "phone"})), score(&shop, "0", &json!({"hour": 3})));
+    assert_eq!(without["missing"], json!(["liking"]));
+    assert!(with.get("missing").is_none(), "{with}");
+    let std_error = |reply: &Value| reply["scores"][0]["std_error"].as_f64().unwrap();
+    assert!(std_error(&without) > std_error(&with), "{with} {without}");
+    // An item that came after the training, and one of which nothing is known.
+    describe(&shop, "late", "news");
+    let of = |item: &str, device: &str| {
+        score(&shop, item, &json!({"device": device}))["scores"][0]["score"].as_f64().unwrap()
+    };
+    assert!(of("late", "phone") > of("late", "screen") + 1.0);
+    assert_eq!(of("nobody", "phone"), of("nobody", "screen"));
+    assert_eq!(score(&shop, "nobody", &json!({"device": "phone"}))["missing"], json!(["liking"]));
+    // The part is one of the reasons.
+    let why =
+        |device: &str| shop.get(&format!("users/u1/why/0?context=%7B%22device%22%3A%22{device}%22%7D")).expect(200);
+    let contribution = |why: &Value| why["parts"][0]["contribution"].as_f64().unwrap();
+    assert!(contribution(&why("phone")) > 0.0 && contribution(&why("screen")) < 0.0, "{}", why("phone"));
+    shop.get("users/u1/why/0?context=7").expect(422);
+}
+
+/// The hashes of all users' states.
+fn states(shop: &ModelClient) -> Vec<Value> {
+    (0..30).map(|user| shop.user(&format!("u{user}"), 0)["state_hash"].clone()).collect()
+}
+
+fn delete_pipeline(client: &Client, status: u16) -> Value {
+    client.try_json("DELETE", "/v1/pipelines/taste", &Value::Null).unwrap().expect(status)
+}
+
+#[test]
+fn states_are_those_of_the_records_whatever_becomes_of_pipelines_and_attributes() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = || ProcessOptions::default().serve(dir.path());
+    let node = serve();
+    let client = node.client();
+    let shop = shop(&client);
+    observe_all(&shop);
+    train(&client, &shop);
+    describe(&shop, "late", "news");
+    for device in DEVICES {
+        let label = u8::from(device == "phone");
+        shop.observe(&json!({"user": "u1", "item": "late", "label": label, "context": {"device": device}}));
+        shop.observe(&json!({"user": "u2", "item": "0", "label": label, "context": {"device": device}}));
+    }
+    let before = states(&shop);
+    // What states were built from does not change any more.
+    describe(&shop, "late", "film");
+    assert!(delete_pipeline(&client, 409)["detail"].as_str().unwrap().contains("shop"));
+    let other_columns = json!({"name": "taste", "output": "both", "nodes": {
+        "both": {"op": "concat", "inputs": ["genre", "device"]},
+        "genre": {"op": "one_hot", "input": "item.genre", "categories": GENRES},
+        "device": {"op": "one_hot", "input": "context.device", "categories": DEVICES}}});
+    assert!(client.post("/v1/pipelines", &other_columns).expect(409)["detail"].as_str().unwrap().contains("shop"));
+    shop.patch("", &json!({"features": []})).expect(200);
+    delete_pipeline(&client, 204);
+    node.kill();
+    let node = serve();
+    let shop = node.model("shop");
+    assert_eq!(states(&shop), before);
+    assert_eq!(genres(&ranked(&shop, "topk", &json!({"device": "screen"}))), ["film"; 5]);
+    // The next version has factors only.
+    train(&node.client(), &shop);
+    assert!(ranked(&shop, "topk", &json!({"device": "screen"})).get("missing").is_none());
+}
+
+#[test]
+fn parts_that_do_not_fit_are_refused_by_the_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    client.post("/v1/pipelines", &taste()).expect(201);
+    for (features, dim, loss, field) in [
+        (json!([{"part": "a", "pipeline": "tastes"}]), 4, "squared", "features[0]"),
+        (json!([{"part": "a", "pipeline": "taste"}, {"part": "a", "pipeline": "taste"}]), 4, "squared", "features[1]"),
+        (json!([{"part": "a b", "pipeline": "taste"}]), 4, "squared", "features[0]"),
+        (json!([{"part": "a", "pipeline": "taste", "from": "table"}]), 4, "squared", "features[0]"),
+        (json!([{"part": "a"}]), 4, "squared", "features[0]"),
+        (json!([{"part": "a", "pipeline": "taste", "dim": 3}]), 4, "squared", "features[0]"),
+        (
+            json!([{"part": "t", "from": "table", "dim": 4}, {"part": "a", "pipeline": "taste"}]),
+            4,
+            "squared",
+            "features[0]",
+        ),
+        (json!([{"part": "a", "pipeline": "taste"}]), 1, "squared", "features[0]"),
+        (json!([{"part": "a", "pipeline": "taste"}]), 4, "implicit", "features[0]"),
+        (json!([{"part": "a", "pipelines": "taste"}]), 4, "squared", "pipelines"),
+    ] {
+        let model = json!({"name": "shop", "dim": dim, "loss": loss, "features": features});
+        let refused = client.post("/v1/models", &model).expect(422);
+        assert!(refused.to_string().contains(field), "{model}: {refused}");
+    }
+    let model = json!({"name": "shop", "dim": 4, "candidates": 0});
+    assert!(client.post("/v1/models", &model).expect(422).to_string().contains("candidates"));
+}
