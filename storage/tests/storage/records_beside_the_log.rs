@@ -36,6 +36,7 @@ fn frozen(version: u64) -> FrozenFeatures {
         offset: 3.5,
         origin: FeatureOrigin::StandIn,
         features: vec![0.25, 1.0],
+        attributes: None,
     }
 }
 

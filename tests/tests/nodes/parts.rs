@@ -159,7 +159,7 @@ fn states_are_those_of_the_records_whatever_becomes_of_pipelines_and_attributes(
     assert!(client.post("/v1/pipelines", &other_columns).expect(409)["detail"].as_str().unwrap().contains("shop"));
     shop.patch("", &json!({"features": []})).expect(200);
     delete_pipeline(&client, 204);
-    node.kill();
+    node.kill_hard();
     let node = serve();
     let shop = node.model("shop");
     assert_eq!(states(&shop), before);
