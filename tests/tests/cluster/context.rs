@@ -51,3 +51,62 @@ fn fields_of_contexts_are_the_same_on_every_node() {
     (0..36).for_each(|user| assert_eq!(history(&cluster, user), before[user]));
     assert_eq!(fields(&cluster, 0), expected);
 }
+
+/// A linear model of the combinations of an attribute and a field.
+fn taste() -> Value {
+    json!({"name": "taste", "output": "liking", "nodes": {
+        "genre": {"op": "one_hot", "input": "item.genre", "categories": ["news", "film"]},
+        "device": {"op": "one_hot", "input": "context.device", "categories": ["phone", "screen"]},
+        "both": {"op": "cross", "inputs": ["genre", "device"], "hash_bits": 8},
+        "liking": {"op": "linear", "input": "both", "fit": "label"}}})
+}
+
+#[test]
+fn computed_parts_are_the_same_on_every_node() {
+    let Some(mut cluster) = Cluster::start(3, 1) else { return };
+    let client = cluster.client(0);
+    client.post("/v1/pipelines", &taste()).expect(201);
+    let parts = json!([{"part": "liking", "pipeline": "taste"}]);
+    client.post("/v1/models", &json!({"name": MODEL, "dim": 4, "loss": "logistic", "features": parts})).expect(201);
+    let (devices, genres) = (["phone", "screen"], ["news", "film"]);
+    for item in 0..10 {
+        let described = json!({"attributes": {"genre": genres[item % 2]}});
+        cluster.model(0, MODEL).put(&format!("items/{item}"), &described).expect(200);
+    }
+    let observation = |place: usize| {
+        let (item, device) = (place / 2 % 10, place % 2);
+        json!({"user": format!("user-{}", place % 24), "item": item.to_string(), "label": u8::from(item % 2 == device),
+            "context": {"device": devices[device]}})
+    };
+    let lines: Vec<String> = (0..600).map(|place| observation(place).to_string()).collect();
+    assert!(cluster.model(1, MODEL).observe_lines(&lines.join("\n")).unwrap().all(|answer| answer.is_ok()));
+    let job = cluster.model(0, MODEL).post("retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
+    eventually("the training", || {
+        let job = cluster.client(0).get(&format!("/v1/jobs/{job}")).expect(200);
+        (job["state"] == "succeeded").then_some(())
+    });
+    for node in 0..3 {
+        let serves = || (cluster.model(node, MODEL).get("").expect(200)["active_version"] == 2).then_some(());
+        eventually("the node serves the version", serves);
+    }
+    let scores = |cluster: &Cluster, node: usize| -> Vec<Value> {
+        let score = |place: usize| {
+            let body = json!({"user": format!("user-{}", place % 24), "items": ["0", "1", "new"],
+                "context": {"device": devices[place % 2]}});
+            let mut reply = cluster.model(node, MODEL).post("predict", &body).expect(200);
+            reply.as_object_mut().expect("an object").remove("stale_ms");
+            reply
+        };
+        (0..48).map(score).collect()
+    };
+    let before = scores(&cluster, 0);
+    let score = |reply: &Value, item: usize| reply["scores"][item]["score"].as_f64().expect("a number");
+    assert!(score(&before[0], 0) > score(&before[0], 1) + 1.0, "{}", before[0]);
+    assert!(score(&before[1], 1) > score(&before[1], 0) + 1.0, "{}", before[1]);
+    assert_eq!(scores(&cluster, 1), before);
+    assert_eq!(scores(&cluster, 2), before);
+    // Another node takes the users over, and computes from its copy of the version and of the log.
+    cluster.kill(1);
+    cluster.await_owners();
+    assert_eq!(scores(&cluster, 2), before);
+}
