@@ -92,6 +92,15 @@ impl<'a> Reader<'a> {
         Some(f64::from_le_bytes(*bytes))
     }
 
+    /// The values up to the end, each read by `read`.
+    pub fn rest<T>(&mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let mut values = Vec::new();
+        while !self.0.is_empty() {
+            values.push(read(self)?);
+        }
+        Some(values)
+    }
+
     pub fn ascending(&mut self) -> Option<Vec<u64>> {
         let length = usize::try_from(self.varint()?).ok()?;
         // Each number takes at least one byte: a damaged length must not allocate more than the

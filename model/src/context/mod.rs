@@ -168,13 +168,8 @@ impl Context {
     /// Reads the output of [`Context::encode`]; `None` if it is not such.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut bytes = Reader(bytes);
-        let mut context = Self::default();
-        while !bytes.0.is_empty() {
-            let name = bytes.text()?.to_owned();
-            context.insert(name, ContextValue::decode(&mut bytes)?).ok()?;
-        }
-        Some(context)
+        let fields = Reader(bytes).rest(|bytes| Some((bytes.text()?.to_owned(), ContextValue::decode(bytes)?)))?;
+        Self::new(fields).ok()
     }
 }
 
@@ -291,6 +286,9 @@ impl<'de> Visitor<'de> for ContextVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Context, A::Error> {
         let mut context = Context::default();
         while let Some((name, value)) = object.next_entry::<String, Option<ContextValue>>()? {
+            if context.get(&name).is_some() {
+                return Err(A::Error::custom(format!("{name}: is given twice")));
+            }
             if let Some(value) = value {
                 context.insert(name, value).map_err(A::Error::custom)?;
             }
@@ -349,6 +347,7 @@ mod tests {
             (r#"{"hour": {"of": "day"}}"#, "expected a number, a string, a boolean or a list of strings"),
             (r#"{"tags": [1]}"#, "expected a string"),
             (r#"{"": 1}"#, "1 to 64 bytes"),
+            (r#"{"hour": 1, "hour": 2}"#, "hour: is given twice"),
             (r#"{"big": 1e300}"#, "big: numbers are from -1e30 to 1e30"),
             (&format!("{{{}}}", many.join(",")), "more than 32 fields"),
             (&format!(r#"{{"text": "{}"}}"#, "x".repeat(1100)), "more than 1024 bytes"),

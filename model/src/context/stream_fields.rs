@@ -201,14 +201,11 @@ impl RecordedContext {
     /// Reads the output of [`RecordedContext::encode`]; `None` if it is not such.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut bytes = Reader(bytes);
-        let mut fields = Vec::new();
-        while !bytes.0.is_empty() {
+        let field = |bytes: &mut Reader| {
             let number = FieldNumber(u16::try_from(bytes.varint()?).ok()?);
-            let name = bytes.text()?.to_owned();
-            fields.push(RecordedField { number, name, value: ContextValue::decode(&mut bytes)? });
-        }
-        Some(Self(fields))
+            Some(RecordedField { number, name: bytes.text()?.to_owned(), value: ContextValue::decode(bytes)? })
+        };
+        Reader(bytes).rest(field).map(Self)
     }
 
     /// The context without names.
@@ -244,13 +241,11 @@ impl NumberedContext {
     /// Reads the output of [`NumberedContext::encode`]; `None` if it is not such.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut bytes = Reader(bytes);
-        let mut fields = Vec::new();
-        while !bytes.0.is_empty() {
+        let field = |bytes: &mut Reader| {
             let number = FieldNumber(u16::try_from(bytes.varint()?).ok()?);
-            fields.push((number, ContextValue::decode(&mut bytes)?));
-        }
-        Some(Self(fields))
+            Some((number, ContextValue::decode(bytes)?))
+        };
+        Reader(bytes).rest(field).map(Self)
     }
 
     /// The context, of a stream with these fields; `None` if the stream does not have all of them.

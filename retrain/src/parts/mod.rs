@@ -207,6 +207,10 @@ fn fitted(
     let fitted = fit(&part.pipeline, objects, rows, options).map_err(part_error(&part.part))?;
     let weights: Vec<f32> = chosen.iter().map(|place| input.data.ratings.list()[*place].weight).collect();
     let outputs = columns::outputs(&fitted, objects, rows).map_err(part_error(&part.part))?;
+    if outputs.width() != part.dim {
+        let problem = format!("{}: has {} columns, and the job expects {}", part.part, outputs.width(), part.dim);
+        return Err(FeaturesError::Parts { problem }.into());
+    }
     let (columns, means, deviations) = outputs.standardised(&weights);
     let spec = PartSpec { part: part.part.clone(), pipeline: fitted.spec, means, deviations };
     Ok(FittedPart { spec, columns, learnt: fitted.objects })

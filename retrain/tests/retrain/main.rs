@@ -6,6 +6,7 @@ mod extremes;
 mod job;
 mod losses;
 mod movielens;
+mod parts;
 mod popularity;
 mod refresh;
 mod training;

@@ -1,0 +1,256 @@
+//! Computed parts of the features: their fit to data of known effects, and the version that has them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use celeris_features::parts::ItemParts;
+use celeris_features::{LoadedVersion, read_version};
+use celeris_formats::{AttributesWriter, ObservationRow, ObservationsWriter};
+use celeris_model::{
+    Context, ItemId, Loss, ObservationId, Record, RecordKind, Sequence, StreamFields, Timestamp, UserEpoch, UserId,
+    VersionId,
+};
+use celeris_pipelines::PipelineSpec;
+use celeris_retrain::{Algorithm, InputFile, Job, JobPart, RetrainError, Silent, run_job};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::StandardNormal;
+use serde_json::{Map, Value, json};
+
+const USERS: usize = 200;
+const ITEMS: usize = 30;
+const EACH: usize = 60;
+
+/// The common effect of the context's number, and how much users differ in it.
+const EFFECT: f64 = 0.8;
+const SPREAD: f64 = 0.4;
+const NOISE: f64 = 0.5;
+
+fn context(number: f64) -> Context {
+    serde_json::from_value(json!({"number": number})).unwrap()
+}
+
+/// Labels are `3 + (EFFECT + slope of the user) z + noise`, where the context has `5 + 2 z`.
+fn write_observations(path: &Path) -> InputFile {
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let mut normal = || rng.sample::<f64, _>(StandardNormal);
+    let slopes: Vec<f64> = (0..USERS).map(|_| SPREAD * normal()).collect();
+    let fields = StreamFields::default();
+    let fields = fields.extended(&fields.missing(&context(1.0)));
+    let mut writer = ObservationsWriter::create(path).unwrap();
+    for k in 0..USERS * EACH {
+        let (user, z) = (k % USERS, normal());
+        let label = 3.0 + (EFFECT + slopes[user]) * z + NOISE * normal();
+        let record = Record {
+            kind: RecordKind::Observe,
+            user: UserId::new(format!("u{user}")).unwrap(),
+            user_epoch: UserEpoch(k as u64 + 1),
+            item: Some(item((k * 7 + k / USERS) % ITEMS)),
+            label: label as f32,
+            first_label: None,
+            weight: 1.0,
+            feedback: None,
+            timestamp: Timestamp(1),
+            observation_id: None,
+            decision: None,
+            context: fields.numbered(&context(5.0 + 2.0 * z)).map(Box::new),
+            predictions: Vec::new(),
+            targets: Vec::new(),
+        };
+        let observation_id = ObservationId::new(format!("o{k}")).unwrap();
+        let sequence = Sequence(k as u64 + 1);
+        writer.push(ObservationRow { sequence, observation_id: &observation_id, record: &record }).unwrap();
+    }
+    writer.finish().unwrap();
+    InputFile::sealed(path).unwrap()
+}
+
+fn item(number: usize) -> ItemId {
+    ItemId::new(format!("film-{number}")).unwrap()
+}
+
+fn attributes(number: usize) -> Map<String, Value> {
+    json!({"genre": ["news", "film"][number % 2], "length": number}).as_object().unwrap().clone()
+}
+
+/// All items but the first have attributes.
+fn write_attributes(path: &Path) -> InputFile {
+    let mut writer = AttributesWriter::create(path).unwrap();
+    let described: Vec<(ItemId, Map<String, Value>)> =
+        (1..ITEMS).map(|number| (item(number), attributes(number))).collect();
+    writer.write(described.iter().map(|(item, attributes)| (item, attributes))).unwrap();
+    writer.finish().unwrap();
+    InputFile::sealed(path).unwrap()
+}
+
+fn part(name: &str, dim: usize, nodes: &Value, output: &str) -> JobPart {
+    let spec = json!({"name": name, "output": output, "nodes": nodes});
+    JobPart { part: name.to_owned(), dim, pipeline: PipelineSpec::parse(&spec).unwrap() }
+}
+
+fn number() -> JobPart {
+    part(
+        "number",
+        1,
+        &json!({"number": {"op": "field", "of": "context", "name": "number", "type": "number"}}),
+        "number",
+    )
+}
+
+fn length() -> JobPart {
+    part("length", 1, &json!({"length": {"op": "field", "of": "item", "name": "length", "type": "number"}}), "length")
+}
+
+/// A model of the label, fitted to combinations of an attribute and a bucket of the number.
+fn liking() -> JobPart {
+    let nodes = json!({
+        "genre": {"op": "one_hot", "input": "item.genre", "categories": ["news", "film"]},
+        "bucket": {"op": "bucketize", "input": "context.number", "edges": [3, 5, 7]},
+        "both": {"op": "cross", "inputs": ["genre", "bucket"], "hash_bits": 8},
+        "liking": {"op": "linear", "input": "both", "fit": "label"}});
+    part("liking", 1, &nodes, "liking")
+}
+
+fn job(folder: &Path, parts: Vec<JobPart>) -> Job {
+    let dim = 3 + parts.iter().map(|part| part.dim).sum::<usize>();
+    Job {
+        model: "films".parse().unwrap(),
+        version: VersionId(2),
+        dim,
+        seed: 1,
+        threads: None,
+        algorithm: Algorithm::default(),
+        loss: Loss::Squared,
+        observations: write_observations(&folder.join("observations.parquet")),
+        pinned_items: None,
+        item_attributes: Some(write_attributes(&folder.join("attributes.parquet"))),
+        parts,
+        objects: None,
+        parent: Some(VersionId(1)),
+        warm_start: None,
+        watermark: json!(null),
+        limits: None,
+        output: "version".into(),
+    }
+}
+
+fn run(folder: &Path, job: &Job) -> Result<LoadedVersion, RetrainError> {
+    let path = folder.join("job.json");
+    fs::write(&path, serde_json::to_vec(job).unwrap()).unwrap();
+    run_job(&path, &Silent)?;
+    Ok(read_version(&folder.join(&job.output))?)
+}
+
+/// The features of an item with these attributes in a context, by a version.
+fn features(version: &LoadedVersion, item: &ItemParts, context: Option<&Context>) -> (Vec<f32>, bool) {
+    let parts = version.parts.as_ref().unwrap();
+    let mut row = vec![0.0; parts.dim()];
+    let missing = parts.compute(&[item], context, std::iter::once(row.as_mut_slice()));
+    (row, !missing[0].is_empty())
+}
+
+#[test]
+fn the_prior_has_the_common_effect_of_a_column_and_how_much_users_differ() {
+    let folder = tempfile::tempdir().unwrap();
+    let version = run(folder.path(), &job(folder.path(), vec![number()])).unwrap();
+    let parts = version.parts.as_ref().unwrap();
+    assert_eq!((parts.dim(), parts.table_dim()), (4, 3));
+    let column = parts.context_columns().next().unwrap();
+    // The column is z, and a tenth covers the errors of 200 users' slopes.
+    let (row, _) = features(&version, parts.of_row(0), Some(&context(9.0)));
+    assert!((row[column] - 2.0).abs() < 0.1, "{row:?}");
+    assert!((version.prior.mean()[column] - EFFECT).abs() < 0.1, "{:?}", version.prior.mean());
+    let variance = version.prior.noise_variance() * version.prior.inverse()[column * 4 + column];
+    assert!((variance.sqrt() - SPREAD).abs() < 0.1, "{variance}");
+    let metrics = &version.manifest.metrics;
+    assert!(metrics["sequential_loss"] < 0.6 * metrics["sequential_loss_without_parts"], "{metrics:?}");
+}
+
+#[test]
+fn parts_are_computed_from_what_the_version_keeps() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job(folder.path(), vec![liking(), length(), number()]);
+    let version = run(folder.path(), &job).unwrap();
+    let parts = version.parts.as_ref().unwrap();
+    let slot = |number: usize| version.theta.slot(&item(number)).unwrap() as usize;
+    // The lengths are standardised, and those of the table are computed as those of a later item.
+    let lengths = 2 + 1;
+    let column = |row: &[f32]| row[lengths];
+    for number in 1..ITEMS {
+        let later = parts.materialised(&[0.0, 0.0, 1.0], Some(&attributes(number)));
+        assert_eq!(column(version.theta.row(slot(number)).features), column(&later));
+        assert_eq!(*parts.of_row(slot(number)), parts.item(Some(&attributes(number))));
+    }
+    assert!(column(version.theta.row(slot(ITEMS - 1)).features) > column(version.theta.row(slot(1)).features) + 2.0);
+    // All items at once are as one after the other.
+    let items: Vec<&ItemParts> = (0..ITEMS).map(|number| parts.of_row(slot(number))).collect();
+    let mut rows = vec![0.0; ITEMS * parts.dim()];
+    let missing = parts.compute(&items, Some(&context(6.0)), rows.chunks_exact_mut(parts.dim()));
+    for (number, row) in rows.chunks_exact(parts.dim()).enumerate() {
+        let (alone, lacks) = features(&version, items[number], Some(&context(6.0)));
+        assert_eq!((row, !missing[number].is_empty()), (alone.as_slice(), lacks));
+        assert_eq!(lacks, number == 0, "the first item has no attributes");
+    }
+    // Without a context, and with one of other fields, the columns are at their means.
+    let other: Context = serde_json::from_value(json!({"device": "phone"})).unwrap();
+    for context in [None, Some(&other)] {
+        let (row, lacks) = features(&version, items[1], context);
+        assert!(lacks && row.iter().all(|column| *column == 0.0), "{row:?}");
+    }
+    assert_eq!(
+        parts.names(parts.compute(&[items[0]], None, std::iter::once(vec![0.0; parts.dim()].as_mut_slice()))[0]),
+        ["liking", "length", "number"]
+    );
+    let map = version.cold_map.as_ref().unwrap();
+    assert_eq!(map.dim(), parts.dim());
+    let mapped = map.map(&attributes(3));
+    assert!(mapped.features[2..parts.dim() - 1].iter().all(|column| *column == 0.0), "{mapped:?}");
+}
+
+#[test]
+fn equal_data_give_equal_versions_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job(folder.path(), vec![liking(), number()]);
+    let files = |output: &str, threads: usize| -> BTreeMap<String, String> {
+        let job = Job { output: output.into(), threads: threads.try_into().ok(), ..job.clone() };
+        let version = run(folder.path(), &job).unwrap();
+        version.manifest.files.into_iter().map(|(name, entry)| (name, entry.sha256)).collect()
+    };
+    let first = files("first", 1);
+    assert!(first.keys().any(|name| name.starts_with("object-")), "{first:?}");
+    assert_eq!(files("second", 3), first);
+}
+
+#[test]
+fn a_version_without_what_its_parts_need_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let version = run(folder.path(), &job(folder.path(), vec![liking()])).unwrap();
+    let dir = folder.path().join("version");
+    let object = version.manifest.files.keys().find(|name| name.starts_with("object-")).unwrap();
+    let said = |name: &str| {
+        let (path, moved) = (dir.join(name), folder.path().join("moved"));
+        fs::rename(&path, &moved).unwrap();
+        fs::write(&path, b"damaged").unwrap();
+        let error = read_version(&dir).map(drop).unwrap_err().to_string();
+        fs::rename(&moved, &path).unwrap();
+        error
+    };
+    for name in [object.as_str(), "parts.json", "part_attributes.parquet"] {
+        let error = said(name);
+        assert!(error.contains(name), "{name}: {error}");
+    }
+    assert!(read_version(&dir).is_ok());
+}
+
+#[test]
+fn parts_that_cannot_be_fitted_fail_the_job_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut implicit = job(folder.path(), vec![number()]);
+    implicit.loss = Loss::Implicit;
+    assert!(run(folder.path(), &implicit).unwrap_err().to_string().contains("squared or logistic"));
+    let mut wide = job(folder.path(), vec![number()]);
+    wide.parts[0].dim = 2;
+    let said = run(folder.path(), &wide).unwrap_err().to_string();
+    assert!(said.contains("number") && said.contains("columns"), "{said}");
+}
