@@ -2,11 +2,13 @@
 
 /** A problem detail (RFC 9457) of the service, or an equivalent for network errors. */
 export class Problem extends Error {
-  constructor({ title, detail, status }) {
+  constructor({ title, detail, status, pointer = null }) {
     super(detail || title);
     this.title = title;
     this.detail = detail;
     this.status = status;
+    /** The place in the body of what is wrong, as a JSON pointer, or null. */
+    this.pointer = pointer;
   }
 }
 
@@ -33,6 +35,7 @@ async function call(method, path, { body, signal } = {}) {
     title: reply?.title || `The service answered ${response.status}`,
     detail: reply?.detail || response.statusText,
     status: response.status,
+    pointer: reply?.errors?.[0]?.pointer,
   });
 }
 

@@ -14,7 +14,7 @@ import { freshUser, suggestedUsers } from './users.js';
 const FOLLOW_MS = 2_000;
 
 const session = new Session();
-const trying = new Try(session, guarded);
+const trying = new Try(session, { guarded, remember });
 const operate = new Operate(session, {
   guarded,
   explain: (item) => trying.explain(item),
@@ -29,6 +29,7 @@ const setup = new Setup({ guarded, created: openModel, model: () => session.lear
 async function start() {
   const wanted = route.asked();
   session.user = wanted.user || freshUser();
+  trying.context = wanted.context;
   const models = await listModels();
   if (models.length === 0) {
     welcome();
@@ -73,7 +74,8 @@ async function openModel(name) {
   trying.wait();
   const loaded = (items, total) => trying.say(`loading items: ${count(items)} of ${count(total)}`);
   await session.open(name, loaded);
-  route.remember({ model: name, user: session.user });
+  trying.offerContext();
+  remember();
   setup.show(session);
   byId('user').value = session.user;
   await Promise.all([trying.openModel(), operate.openModel()]);
@@ -84,8 +86,15 @@ async function openModel(name) {
 async function openUser(user) {
   session.user = user;
   byId('user').value = user;
-  route.remember({ model: session.model.name, user });
+  remember();
   await Promise.all([trying.openUser(), operate.refresh()]);
+}
+
+/** Puts what is shown into the address. */
+function remember() {
+  const { model, user } = session;
+  const { context } = trying;
+  route.remember({ model: model?.name ?? route.asked().model, user, context });
 }
 
 // --- following -----------------------------------------------------------------------------------------------------
@@ -117,6 +126,7 @@ async function follow() {
     throw problem;
   });
   if (byId('model').value !== name) return;
+  trying.offerContext();
   if (changed) await afterChange();
   else if (session.untrained && session.learner.observations !== seen) await afterChange();
   else if (route.view() === 'operate') await operate.refresh();
@@ -159,9 +169,9 @@ byId('model').addEventListener('change', (event) => guarded(() => openModel(even
 byId('notice-close').addEventListener('click', () => (byId('notice').hidden = true));
 
 route.follow((view) => {
+  announce(route.titleOf(view));
   if (session.model === null) return;
-  route.remember({ model: session.model.name, user: session.user });
-  announce(view === 'try' ? 'Try it' : 'Operate');
+  remember();
   if (view === 'operate') guarded(() => operate.refresh());
 });
 guarded(start);

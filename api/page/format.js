@@ -18,6 +18,9 @@ export const signed = (value, digits = 2) => `${value < 0 ? '−' : '+'}${Math.a
 
 export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 
+/** "a", "a and b", "a, b and c". */
+export const listed = (words) => new Intl.ListFormat('en-GB').format(words);
+
 /** A loss with three digits after the point, or fewer where it is large. */
 export const figure = (value) => (value >= 100 ? value.toFixed(1) : value.toFixed(3));
 

@@ -7,6 +7,7 @@ import { showCluster } from './cluster.js';
 import { byId, facts } from './dom.js';
 import { showEvents } from './events.js';
 import { ExplorationChart } from './exploration.js';
+import { showFeatures } from './features.js';
 import { count, duration } from './format.js';
 import { showJobs } from './jobs.js';
 import { Models } from './models.js';
@@ -98,6 +99,7 @@ export class Operate {
       ['Half-life', model.half_life === null ? null : duration(model.half_life)],
     ]);
     this.#training.enable(model.observations > 0);
+    showFeatures(model);
     showVersions(versions, (version) => this.#guarded(() => this.#serve(version)));
     this.#quality.show(quality, events, feedback.unit);
     this.#exploration.show(explored);

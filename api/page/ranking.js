@@ -30,6 +30,7 @@ export class Ranking {
   /**
    * Shows `slots`. `moves` says whether positions are compared with the previous ranking, which only makes sense for
    * the same user, filter and policy. `chance` says whether to show propensities; `feedback` is the form of the labels.
+   * Returns by how many positions each item rose, as `#movement`; nothing without `moves`.
    */
   show(slots, { catalog, feedback, moves, chance }) {
     this.#use(feedback);
@@ -44,6 +45,7 @@ export class Ranking {
     this.#rows = rows;
     this.#list.replaceChildren(...[...rows.values()].map((row) => row.node));
     if (!still.matches) this.#glide(before);
+    return changes;
   }
 
   /** Another form of labels needs other rows. */

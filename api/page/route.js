@@ -1,4 +1,5 @@
-// The address: `?model=…&user=…#try` or `#operate`. The views are links, so the back button returns to the other.
+// The address: `?model=…&user=…#try` or `#operate`, with the context of the rankings. The views are links, so the back button
+// returns to the other.
 
 import { byId } from './dom.js';
 
@@ -7,18 +8,38 @@ const TITLES = { try: 'Try it', operate: 'Operate' };
 /** The view of the address; the first one where it names none. */
 export const view = () => (location.hash.slice(1) in TITLES ? location.hash.slice(1) : 'try');
 
-/** The model and user that the address asks for, or null. */
+/** The words of a view's tab. */
+export const titleOf = (name) => TITLES[name];
+
+/** The model, user and context that the address asks for, or null. */
 export function asked() {
   const wanted = new URLSearchParams(location.search);
-  return { model: wanted.get('model'), user: wanted.get('user') };
+  return {
+    model: wanted.get('model'),
+    user: wanted.get('user'),
+    context: contextIn(wanted.get('context')),
+  };
 }
 
-/** A link to a view of this page. */
-export const linkTo = (to, { model, user }) => `?${new URLSearchParams({ model, user })}#${to}`;
+/** A context as JSON; null for what is no object. */
+function contextIn(text) {
+  try {
+    const context = JSON.parse(text);
+    return typeof context === 'object' && !Array.isArray(context) ? context : null;
+  } catch {
+    return null;
+  }
+}
 
-/** Puts model and user into the address, without an entry in the history. */
-export function remember({ model, user }) {
-  history.replaceState(null, '', linkTo(view(), { model, user }));
+/** A link to a view of this page. What is null or left out is not in it. */
+export function linkTo(to, { model = null, user = null, context = null }) {
+  const parts = { model, user, context: context === null ? null : JSON.stringify(context) };
+  return `?${new URLSearchParams(Object.entries(parts).filter(([, value]) => value !== null))}#${to}`;
+}
+
+/** Puts what is shown into the address, without an entry in the history. */
+export function remember(shown) {
+  history.replaceState(null, '', linkTo(view(), shown));
 }
 
 /** Shows the view of the address, and calls `changed(view)` whenever it becomes another. */

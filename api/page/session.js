@@ -49,6 +49,11 @@ export class Session {
     return this.active?.algorithm === 'untrained';
   }
 
+  /** The fields that contexts of the stream have had, with their types. */
+  get contextFields() {
+    return this.learner.context_fields ?? [];
+  }
+
   get isSelection() {
     return this.model.kind === 'selection';
   }

@@ -2,8 +2,10 @@
 
 import * as api from './api.js';
 import { Card } from './card.js';
+import { ContextBar } from './context.js';
 import { announce, byId, element } from './dom.js';
 import { ErrorChart } from './error.js';
+import { showMissing } from './features.js';
 import { count, plural } from './format.js';
 import { PolicyMenu } from './policies.js';
 import { Ranking } from './ranking.js';
@@ -29,6 +31,7 @@ export class Try {
   #ranking;
   #card;
   #policies;
+  #context;
   #errors = new ErrorChart();
   #history = [];
   #rated = new Set();
@@ -39,12 +42,14 @@ export class Try {
   #query = '';
   #rows = ROWS;
   #decision = null;
+  /** The context of the ranking that is shown, or null. */
+  #rankedIn = null;
   #asked = null;
   #everyone = null;
   #typing;
 
-  /** `guarded(work)` runs `work` and displays its errors. */
-  constructor(session, guarded) {
+  /** `guarded(work)` runs `work` and displays its errors; `remember()` puts what is shown into the address. */
+  constructor(session, { guarded, remember }) {
     this.#session = session;
     this.#guarded = guarded;
     this.#card = new Card(guarded);
@@ -53,6 +58,10 @@ export class Try {
       explain: (item) => this.explain(item),
     });
     this.#policies = new PolicyMenu(() => guarded(() => this.#rank()));
+    this.#context = new ContextBar(() => {
+      remember();
+      guarded(() => this.#rankInContext());
+    });
     this.#listen();
   }
 
@@ -70,6 +79,21 @@ export class Try {
       // The same seed repeats the same draw, so the rows above do not change.
       this.#guarded(() => this.#rank({ seed: this.#decision.seed }));
     });
+  }
+
+  /** The context of the rankings, or null. */
+  get context() {
+    return this.#context.value;
+  }
+
+  /** Sets the context that the address asks for, before a model is open. */
+  set context(context) {
+    this.#context.set(context);
+  }
+
+  /** Shows the fields that contexts of the stream have had so far. */
+  offerContext() {
+    this.#context.offer(this.#session.learner.stream, this.#session.contextFields);
   }
 
   /** Opens the card of an item. */
@@ -103,6 +127,7 @@ export class Try {
     this.#rows = ROWS;
     this.#epoch = 0;
     this.#decision = null;
+    this.#rankedIn = null;
     this.#history = [];
     this.#rated = new Set();
     this.#sending = new Set();
@@ -119,8 +144,18 @@ export class Try {
 
   // --- asking ------------------------------------------------------------------------------------------------------
 
-  /** Ranks the items that match the filter. A newer request aborts an older one. */
-  async #rank({ moves = false, seed } = {}) {
+  /** Ranks in the context that was just set, and says what that has moved. */
+  #rankInContext() {
+    // Where chance decides, the same seed repeats the same draw, so that only the context moves items.
+    const drawn = this.#policies.chance || this.#session.isSelection;
+    return this.#rank({ moves: true, seed: drawn ? this.#decision?.seed : undefined, report: reportOf });
+  }
+
+  /**
+   * Ranks the items that match the filter. A newer request aborts an older one. `report(changes)` words the movements, for
+   * rankings in another context.
+   */
+  async #rank({ moves = false, seed, report = () => '' } = {}) {
     this.#asked?.abort();
     const asked = new AbortController();
     this.#asked = asked;
@@ -130,6 +165,7 @@ export class Try {
     list.setAttribute('aria-busy', 'true');
     const started = performance.now();
     const segment = segmentOf(model);
+    const context = this.#context.value;
     const body = {
       user,
       k: this.#rows,
@@ -137,12 +173,16 @@ export class Try {
       min_epoch: this.#epoch,
       ...(seed === undefined ? {} : { seed }),
       ...(segment === null ? {} : { segment }),
+      ...(context === null ? {} : { context }),
     };
     try {
       const reply = await this.#bestOf(matching, body, asked.signal);
       this.#decision = reply;
+      this.#rankedIn = context;
       const { items } = reply;
-      this.#ranking.show(items, { catalog, feedback, moves, chance: this.#policies.chance });
+      const changes = this.#ranking.show(items, { catalog, feedback, moves, chance: this.#policies.chance });
+      this.#context.accepted(report(changes));
+      showMissing(reply.missing);
       // Equal scores are no ranking: a model that was never trained may have nothing else.
       const equal = items.every((slot) => slot.score === items[0].score);
       list.classList.toggle('unscored', untrained && equal);
@@ -158,7 +198,7 @@ export class Try {
       // An aborted request leaves the list to the request that replaced it.
       if (problem.name === 'AbortError') return;
       this.#withoutRanking();
-      throw problem;
+      if (!this.#context.refused(problem)) throw problem;
     }
   }
 
@@ -231,9 +271,10 @@ export class Try {
       const decision = this.#decision;
       const shown = decision?.logged && decision.items.some((slot) => slot.item === item);
       const joined = shown ? { decision_id: decision.decision_id } : {};
+      const context = this.#rankedIn === null ? {} : { context: this.#rankedIn };
       let reply;
       try {
-        reply = await api.observe(model.name, { user, item, label, ...joined });
+        reply = await api.observe(model.name, { user, item, label, ...joined, ...context });
       } catch (problem) {
         this.#ranking.mark(item, null);
         this.#rated.delete(item);
@@ -293,6 +334,14 @@ export class Try {
     byId('legend-answer').textContent = feedback.heading;
     byId('ranked').dataset.feedback = feedback.kind;
   }
+}
+
+/** How many items a change has moved, in words. */
+function reportOf(changes) {
+  const moves = [...changes.values()];
+  const [up, down] = [moves.filter((move) => move > 0).length, moves.filter((move) => move < 0).length];
+  if (up + down === 0) return 'Ranked again: no item has moved.';
+  return `Ranked again: ${plural(up, 'item')} up, ${count(down)} down.`;
 }
 
 function circumstances({ arm, arms, cold, pool }) {

@@ -4,6 +4,7 @@ mod accessibility;
 mod browser;
 mod catalog;
 mod cluster;
+mod context;
 mod first_steps;
 mod losses;
 mod operate;
