@@ -83,6 +83,13 @@ export function findItems(model, question, signal) {
   return call('GET', `${at('models', model, 'items')}?${new URLSearchParams(asked)}`, { signal });
 }
 
+export const listPipelines = () => call('GET', at('pipelines'));
+/** A pipeline with its stages, rewrites and objects. */
+export const getPipeline = (pipeline) => call('GET', `${at('pipelines', pipeline)}?explain=true`);
+/** Runs a pipeline on one item in one context. */
+export const runPipeline = (pipeline, record) =>
+  call('POST', at('pipelines', pipeline, 'run'), { body: { records: [record] } });
+
 /** The filter that every item matches. Without a filter or a text, only items with attributes are listed. */
 const EVERY_ITEM = JSON.stringify({ all: [] });
 

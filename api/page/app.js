@@ -4,6 +4,7 @@ import * as api from './api.js';
 import { announce, byId, element } from './dom.js';
 import { count } from './format.js';
 import { Operate } from './operate.js';
+import { Pipelines } from './pipelines.js';
 import * as route from './route.js';
 import { Session } from './session.js';
 import { Setup } from './setup.js';
@@ -22,6 +23,7 @@ const operate = new Operate(session, {
   deleted: afterDeletion,
   changed: afterChange,
 });
+const pipelines = new Pipelines({ guarded, opened: remember, context: () => trying.context });
 const setup = new Setup({ guarded, created: openModel, model: () => session.learner, trained: afterChange });
 
 // --- opening -------------------------------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ async function openUser(user) {
 function remember() {
   const { model, user } = session;
   const { context } = trying;
-  route.remember({ model: model?.name ?? route.asked().model, user, context });
+  route.remember({ model: model?.name ?? route.asked().model, user, context, pipeline: pipelines.open });
 }
 
 // --- following -----------------------------------------------------------------------------------------------------
@@ -118,6 +120,7 @@ async function afterDeletion(name) {
 async function follow() {
   if (document.visibilityState !== 'visible') return;
   if (document.body.dataset.state === 'empty') await start();
+  if (route.view() === 'pipelines') await pipelines.refresh();
   if (session.model === null) return;
   const { name } = session.model;
   const seen = session.learner.observations;
@@ -170,9 +173,12 @@ byId('notice-close').addEventListener('click', () => (byId('notice').hidden = tr
 
 route.follow((view) => {
   announce(route.titleOf(view));
+  if (view === 'pipelines') guarded(() => pipelines.refresh());
   if (session.model === null) return;
   remember();
   if (view === 'operate') guarded(() => operate.refresh());
 });
+pipelines.open = route.asked().pipeline;
 guarded(start);
+if (route.view() === 'pipelines') guarded(() => pipelines.refresh());
 keepFollowing();

@@ -17,11 +17,15 @@ function furnish(node, attributes, children) {
   return node;
 }
 
+/** An element of a drawing: as `element`, in SVG. */
+export function drawing(tag, attributes = {}, ...children) {
+  return furnish(document.createElementNS(SVG, tag), attributes, children);
+}
+
 /** A symbol of the sprite in the document: `star`, `up`, `down`. */
 export function icon(name) {
-  const use = furnish(document.createElementNS(SVG, 'use'), { href: `#${name}` }, []);
   const attributes = { class: `icon ${name}`, viewBox: '0 0 24 24', 'aria-hidden': 'true' };
-  return furnish(document.createElementNS(SVG, 'svg'), attributes, [use]);
+  return drawing('svg', attributes, drawing('use', { href: `#${name}` }));
 }
 
 export const byId = (id) => document.getElementById(id);

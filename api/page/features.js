@@ -2,16 +2,19 @@
 
 import { byId, element, showRows } from './dom.js';
 import { count, listed, plural } from './format.js';
+import { linkTo } from './route.js';
 
 /** Shows the parts of the features of a model, if its description has them. */
-export function showFeatures({ name, features }) {
+export function showFeatures({ name, features }, user) {
   const parts = features ?? [];
   byId('features').hidden = parts.length === 0;
-  showRows(byId('features-parts'), JSON.stringify([name, parts]), () => parts.map(row));
+  showRows(byId('features-parts'), JSON.stringify([name, parts, user]), () => parts.map((part) => row(part, name, user)));
 }
 
-function row({ part, pipeline, from, dim }) {
-  const source = pipeline ? `pipeline ${pipeline}` : words(from);
+function row({ part, pipeline, from, dim }, model, user) {
+  const source = pipeline
+    ? element('a', { href: linkTo('pipelines', { model, user, pipeline }) }, `pipeline ${pipeline}`)
+    : words(from);
   return element(
     'tr',
     { 'data-testid': 'part', 'data-part': part },

@@ -18,6 +18,13 @@ export const signed = (value, digits = 2) => `${value < 0 ? '−' : '+'}${Math.a
 
 export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 
+/** A number of bytes in its largest unit: "512 bytes", "1.5 KiB", "64 MiB". */
+export function size(bytes) {
+  if (bytes < 1024) return plural(bytes, 'byte');
+  if (bytes < 1024 ** 2) return `${Number((bytes / 1024).toPrecision(3))} KiB`;
+  return `${Number((bytes / 1024 ** 2).toPrecision(3))} MiB`;
+}
+
 /** "a", "a and b", "a, b and c". */
 export const listed = (words) => new Intl.ListFormat('en-GB').format(words);
 

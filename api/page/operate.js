@@ -82,7 +82,7 @@ export class Operate {
   }
 
   async #refreshModel() {
-    const { model, versions, feedback, catalog } = this.#session;
+    const { model, versions, feedback, catalog, user } = this.#session;
     const [quality, { events }, explored] = await Promise.all([
       api.getQuality(model.name),
       api.listEvents(model.name, EVENTS_MAX),
@@ -99,7 +99,7 @@ export class Operate {
       ['Half-life', model.half_life === null ? null : duration(model.half_life)],
     ]);
     this.#training.enable(model.observations > 0);
-    showFeatures(model);
+    showFeatures(model, user);
     showVersions(versions, (version) => this.#guarded(() => this.#serve(version)));
     this.#quality.show(quality, events, feedback.unit);
     this.#exploration.show(explored);

@@ -1,9 +1,9 @@
-// The address: `?model=…&user=…#try` or `#operate`, with the context of the rankings. The views are links, so the back button
-// returns to the other.
+// The address: `?model=…&user=…#try`, `#operate` or `#pipelines`, with the context of the rankings and the open pipeline.
+// The views are links, so the back button returns to the other.
 
 import { byId } from './dom.js';
 
-const TITLES = { try: 'Try it', operate: 'Operate' };
+const TITLES = { try: 'Try it', operate: 'Operate', pipelines: 'Pipelines' };
 
 /** The view of the address; the first one where it names none. */
 export const view = () => (location.hash.slice(1) in TITLES ? location.hash.slice(1) : 'try');
@@ -11,13 +11,14 @@ export const view = () => (location.hash.slice(1) in TITLES ? location.hash.slic
 /** The words of a view's tab. */
 export const titleOf = (name) => TITLES[name];
 
-/** The model, user and context that the address asks for, or null. */
+/** The model, user, context and pipeline that the address asks for, or null. */
 export function asked() {
   const wanted = new URLSearchParams(location.search);
   return {
     model: wanted.get('model'),
     user: wanted.get('user'),
     context: contextIn(wanted.get('context')),
+    pipeline: wanted.get('pipeline'),
   };
 }
 
@@ -32,8 +33,8 @@ function contextIn(text) {
 }
 
 /** A link to a view of this page. What is null or left out is not in it. */
-export function linkTo(to, { model = null, user = null, context = null }) {
-  const parts = { model, user, context: context === null ? null : JSON.stringify(context) };
+export function linkTo(to, { model = null, user = null, context = null, pipeline = null }) {
+  const parts = { model, user, context: context === null ? null : JSON.stringify(context), pipeline };
   return `?${new URLSearchParams(Object.entries(parts).filter(([, value]) => value !== null))}#${to}`;
 }
 

@@ -21,11 +21,12 @@ const TARGET_MIN: f64 = 24.0;
 const STAR_MIN: f64 = 32.0;
 
 /// The controls in the order in which they are reached, until the first chip.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 13] = [
     "skip",
     "brand",
     "tab-try",
     "tab-operate",
+    "tab-pipelines",
     "/docs",
     "/metrics",
     "model",

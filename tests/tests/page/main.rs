@@ -8,6 +8,7 @@ mod context;
 mod first_steps;
 mod losses;
 mod operate;
+mod pipelines;
 mod screenshots;
 mod try_it;
 
