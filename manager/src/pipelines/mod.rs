@@ -423,7 +423,11 @@ impl Pipelines {
 
     fn records(&self) -> Result<Vec<PipelineRecord>, StorageError> {
         let records = self.storage.registry().list::<PipelineRecord>(&RegistryKey::new([KIND])?)?;
-        records.into_iter().map(|(_, record)| record).collect()
+        let mut records: Vec<PipelineRecord> =
+            records.into_iter().map(|(_, record)| record).collect::<Result<_, _>>()?;
+        // Keys are ordered by the lengths of names first.
+        records.sort_by(|left, right| left.spec.name.cmp(&right.spec.name));
+        Ok(records)
     }
 }
 
