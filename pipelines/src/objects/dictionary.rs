@@ -18,8 +18,8 @@ pub struct Dictionary {
     starts: Vec<u32>,
     /// By the key of a string.
     by_string: OnceLock<Index>,
-    /// By the chained hashes of the words of a string. Each index is built when it is first needed: a dictionary of
-    /// words needs one, a dictionary of characters the other.
+    /// By the chained hashes of the words of a string. Each index is built when a plan that needs it is compiled: a
+    /// dictionary of words needs one, a dictionary of characters the other.
     by_words: OnceLock<Index>,
 }
 

@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 
 use crate::objects::{Centroids, Components, Dictionary, EmbeddingTable, Idf, Moments, Weights};
 use crate::spec::{ClusterOutput, FieldType, Link, Norm, Side, Words};
-use crate::text::{CharGrams, TextScratch, WordGrams};
+use crate::text::{CharGrams, Columns, TextScratch, WordGrams};
 use crate::trees::TreeEnsemble;
 use crate::values::{Slot, View};
 
@@ -218,6 +218,24 @@ impl Op {
             Self::CrossPart(cross) => cross::cross_part(cross, inputs, around.cross, around.memo, out),
             Self::Total => linear::total(inputs, out),
             Self::Finish(linear) => linear::finish_sums(linear, inputs.get(0), out),
+        }
+    }
+
+    /// Builds the indices of the dictionaries that it looks strings up in, which its first run would otherwise wait for.
+    pub fn prepare(&self) {
+        match self {
+            Self::WordNgrams(WordGrams { columns: Columns::Dictionary(dictionary), .. }) => {
+                let _ = dictionary.words_index();
+            }
+            Self::CharNgrams(CharGrams { columns: Columns::Dictionary(dictionary), .. })
+            | Self::OneHot(Known::Strings(dictionary))
+            | Self::MultiHot(Known::Strings(dictionary)) => {
+                let _ = dictionary.strings_index();
+            }
+            Self::Embedding(table) => {
+                let _ = table.keys().strings_index();
+            }
+            _ => {}
         }
     }
 

@@ -101,6 +101,7 @@ impl Plan {
             }
             Level::None => (fold_constants(graph), Fusion::None, Vec::new()),
         };
+        graph.nodes.iter().for_each(|node| node.op.prepare());
         let Built { placed, merges } = build(&graph, fusion);
         let mut places = Places::default();
         for placed in &placed {
