@@ -18,11 +18,14 @@ mod memory;
 mod ndjson;
 mod observe;
 mod ope;
+pub mod pipelines;
+mod places;
 mod plot;
 mod process;
 mod recommend;
 pub mod report;
 mod requests;
+mod script;
 mod selection;
 mod serve;
 mod size;
@@ -89,6 +92,9 @@ pub enum Bench {
     /// Top-k search in a million items, against faiss. Takes about ten minutes if the peers are
     /// installed.
     Recommend,
+    /// Pipelines of computed features against their operators one at a time, scikit-learn and ONNX Runtime. Takes about
+    /// five minutes if the peers are installed.
+    Pipelines,
     /// A cluster of three nodes against raw appends to its NATS servers and against one node. Takes
     /// about six minutes, if there is a `nats-server`.
     Cluster,
@@ -96,7 +102,7 @@ pub enum Bench {
 
 impl Bench {
     /// All benches, in the order of the documentation.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Update,
         Self::Topk,
         Self::Observe,
@@ -109,6 +115,7 @@ impl Bench {
         Self::Selection,
         Self::Ope,
         Self::Recommend,
+        Self::Pipelines,
         Self::Cluster,
     ];
 
@@ -128,6 +135,7 @@ impl Bench {
             Self::Selection => "selection",
             Self::Ope => "ope",
             Self::Recommend => "recommend",
+            Self::Pipelines => "pipelines",
             Self::Cluster => "cluster",
         }
     }
@@ -151,6 +159,7 @@ impl Bench {
             Self::Selection => selection::run(settings),
             Self::Ope => ope::run(settings),
             Self::Recommend => recommend::run(settings),
+            Self::Pipelines => pipelines::run(settings),
             Self::Cluster => cluster::run(settings),
         }
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use celeris_bench::{Bench, Settings, bare, document};
+use celeris_bench::{Bench, Settings, bare, document, pipelines};
 use celeris_cli::{Failure, exit_code, start_measuring};
 use clap::{Parser, ValueEnum};
 
@@ -33,11 +33,13 @@ enum Name {
     All,
     /// The baseline of the HTTP benches, started by them.
     BareHandler,
+    /// A process that loads pipelines, started by the bench of them.
+    LoadPipelines,
 }
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; 15] = [
+        const NAMES: [Name; 17] = [
             Name::One(Bench::Update),
             Name::One(Bench::Topk),
             Name::One(Bench::Observe),
@@ -50,9 +52,11 @@ impl ValueEnum for Name {
             Name::One(Bench::Selection),
             Name::One(Bench::Ope),
             Name::One(Bench::Recommend),
+            Name::One(Bench::Pipelines),
             Name::One(Bench::Cluster),
             Name::All,
             Name::BareHandler,
+            Name::LoadPipelines,
         ];
         &NAMES
     }
@@ -62,6 +66,7 @@ impl ValueEnum for Name {
             Self::One(bench) => bench.to_possible_value(),
             Self::All => Some(clap::builder::PossibleValue::new("all").help("All of them, one after the other")),
             Self::BareHandler => Some(clap::builder::PossibleValue::new("bare-handler").hide(true)),
+            Self::LoadPipelines => Some(clap::builder::PossibleValue::new("load-pipelines").hide(true)),
         }
     }
 }
@@ -76,6 +81,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     let settings = Settings { quick: args.quick, docs: args.docs.clone() };
     match args.name {
         Name::BareHandler => bare::run(),
+        Name::LoadPipelines => pipelines::load(),
         Name::One(bench) => measure(bench, args, &settings),
         Name::All if args.json => Err(Failure::bad_input("--json prints one object: name one bench")),
         Name::All => Bench::ALL.into_iter().try_for_each(|bench| measure(bench, args, &settings)),

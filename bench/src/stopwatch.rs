@@ -51,6 +51,11 @@ impl Durations {
         self.0.push(duration.as_secs_f64());
     }
 
+    /// The mean of the durations, in microseconds; NaN if there are none.
+    pub fn mean_micros(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64 * 1e6
+    }
+
     /// The quantile of the durations, in microseconds; NaN if there are none.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index into a vector")]
     pub fn quantile_micros(&mut self, quantile: f64) -> f64 {

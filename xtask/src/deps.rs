@@ -119,6 +119,7 @@ const RULES: [CrateRule; 23] = [
         may_use: &[
             "celeris-kernel",
             "celeris-model",
+            "celeris-pipelines",
             "celeris-storage",
             "celeris-features",
             "celeris-bandits",

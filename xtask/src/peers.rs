@@ -8,16 +8,21 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 /// The installed packages, in the versions of the figures in `docs/benchmarks.md`.
-const PINNED: [&str; 9] = [
+const PINNED: [&str; 14] = [
     "duckdb==2.0.0",
     "faiss-cpu==1.15.1",
     "implicit==0.7.3",
+    "lightgbm==4.7.0",
     "numpy==2.4.6",
+    "onnx==1.23.2",
+    "onnxmltools==1.16.0",
+    "onnxruntime==1.32.0",
     "pandas==3.1.1",
     "pyarrow==26.0.1",
     "pyspark==4.1.4",
     "scikit-learn==1.9.1",
     "scipy==1.17.1",
+    "skl2onnx==1.20.0",
 ];
 
 /// Packages installed without their dependencies: plotting, and others that the benches do not

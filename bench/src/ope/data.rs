@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use celeris_datasets::OpenBandit;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
 use crate::Settings;
+use crate::places;
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 
@@ -26,7 +27,7 @@ pub struct Policy {
 /// The sample of the Open Bandit Dataset if it is found, and a synthetic log.
 pub fn logs(settings: &Settings, folder: &Path) -> Result<Vec<OpenBandit>, Failure> {
     let mut logs = Vec::new();
-    match open_bandit() {
+    match places::find("open-bandit", "random/men/men.csv") {
         // Skipped in the smoke test, because obp would take a minute.
         Some(_) if settings.quick => {}
         Some(folder) => {
@@ -38,13 +39,6 @@ pub fn logs(settings: &Settings, folder: &Path) -> Result<Vec<OpenBandit>, Failu
     }
     logs.push(invented(&folder.join("invented"), settings.pick(10_000, 300))?);
     Ok(logs)
-}
-
-/// The folder of the Open Bandit Dataset, if it is in one of the searched places.
-fn open_bandit() -> Option<PathBuf> {
-    let named = std::env::var_os("CELERIS_DATA").map(PathBuf::from);
-    let places = named.into_iter().chain(["../shared/data", "."].map(PathBuf::from));
-    places.map(|place| place.join("open-bandit")).find(|folder| folder.join("random/men/men.csv").exists())
 }
 
 /// A synthetic log of a policy that prefers some items, which differ by position.

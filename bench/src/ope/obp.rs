@@ -42,13 +42,7 @@ impl Obp {
     /// Finds the package in the environment of the peers; otherwise prints a message and returns
     /// `None`.
     pub fn find() -> Option<Self> {
-        let python = Python::find()?.program("python");
-        let installed = Command::new(&python).args(["-c", "import importlib.metadata as m; m.version('obp')"]).output();
-        if installed.is_ok_and(|output| output.status.success()) {
-            return Some(Self { python });
-        }
-        eprintln!("  no obp among the Python peers: its columns stay empty; `cargo xtask peers` installs it");
-        None
+        Some(Self { python: Python::with(&["obp"])?.program("python") })
     }
 
     /// Runs the evaluation.

@@ -1,7 +1,5 @@
 //! The data sets of the trainer comparison.
 
-use std::path::PathBuf;
-
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 use celeris_datasets::synthetic::SyntheticSettings;
@@ -10,6 +8,7 @@ use celeris_evaluate::peers::data::Data;
 use rand::seq::SliceRandom;
 
 use crate::Settings;
+use crate::places;
 
 /// One in this many ratings is held out for prediction.
 const TEST_ONE_IN: usize = 10;
@@ -23,7 +22,7 @@ fn split(name: &'static str, mut ratings: Vec<Rating>) -> Data {
 /// The data sets of this run: MovieLens if it is found, and five million synthetic ratings.
 pub fn all(settings: &Settings) -> Result<Vec<Data>, Failure> {
     let mut all = Vec::new();
-    match movielens() {
+    match places::find("ml-latest-small", "ratings.csv") {
         Some(folder) => all.push(split("ml-latest-small", Dataset::load(&folder)?.ratings)),
         None => eprintln!(
             "  no ml-latest-small: its cases are left out; `celeris datasets fetch ml-latest-small` puts it here, or \
@@ -39,11 +38,4 @@ pub fn all(settings: &Settings) -> Result<Vec<Data>, Failure> {
     };
     all.push(split("synthetic-5m", settings.generate()?.dataset.ratings));
     Ok(all)
-}
-
-/// The folder of `ml-latest-small`, if it is in one of the searched places.
-fn movielens() -> Option<PathBuf> {
-    let named = std::env::var_os("CELERIS_DATA").map(PathBuf::from);
-    let places = named.into_iter().chain(["../shared/data", "."].map(PathBuf::from));
-    places.map(|place| place.join("ml-latest-small")).find(|folder| folder.join("ratings.csv").exists())
 }

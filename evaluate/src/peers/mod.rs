@@ -32,6 +32,26 @@ impl Python {
         None
     }
 
+    /// As [`Python::find`], if it has these modules; prints a message and returns `None` if one is
+    /// missing.
+    pub fn with(modules: &[&str]) -> Option<Self> {
+        let python = Self::find()?;
+        let has = |module: &&&str| {
+            let code = format!("import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)");
+            let output = Command::new(python.program("python")).args(["-c", &code]).output();
+            output.is_ok_and(|output| output.status.success())
+        };
+        match modules.iter().find(|module| !has(module)) {
+            None => Some(python),
+            Some(missing) => {
+                eprintln!(
+                    "  no {missing} among the Python peers: its columns stay empty; `cargo xtask peers` installs it"
+                );
+                None
+            }
+        }
+    }
+
     /// The path of one of its programs.
     pub fn program(&self, name: &str) -> PathBuf {
         self.bin.join(name)

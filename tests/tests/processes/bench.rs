@@ -200,3 +200,12 @@ fn searches_are_compared_with_computing_all_scores() {
     cases.extend(["hnsw/n=1000000/d=50", "build/table", "http/n=1000000/d=50"]);
     assert_cases("recommend", &cases);
 }
+
+/// The benchmark itself fails if engines give different outputs.
+#[test]
+fn pipelines_are_compared_with_their_operators_one_at_a_time() {
+    let cases = ["sa/hot", "sa/hot/p99", "sa/cold/p99", "ac/hot/p99", "ac/cold/p99", "sa/sklearn", "load/250"];
+    let others =
+        ["memory/sa=250", "memory/sa=250/sklearn", "memory/ac=250", "subplans/sa", "threads=2", "reserved/p99"];
+    assert_cases("pipelines", &[cases.as_slice(), &others, &["trees/rows=1", "trees/rows=100"]].concat());
+}
