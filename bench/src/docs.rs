@@ -293,28 +293,30 @@ const HOW: &str = "\
   recommendation of a node with a million items of spread lengths, over one connection, for users of 50 observations; of
   users with 5,000 with what they have seen left out, and with it. See
   [retrieval.md](ideas/retrieval.md).
-- **pipelines**: the experiments of PRETZEL (OSDI 2018). `sa` are 250 sentiment pipelines: counts of n-grams of words and of
-  characters by two of seven shared dictionaries, concatenated, and a logistic model. Dictionaries and a model for each of the
-  twelve pairs are learnt from film reviews (10,662 sentences, Pang and Lee 2005), or from invented texts if there are none;
-  each pipeline has the weights of its pair, each times a random factor around 1 with a standard deviation of 0.1. They are
-  run on texts that nothing was learnt from. `ac` are 250 pipelines over 40 invented columns: standardised; ten principal
-  components, distances to ten clusters and ten outputs of 100 trees of 64 leaves, of four sets of these that the pipelines
-  share; and a forest of its own for each, 20 trees of 32 leaves with random splits. `hot`: each pipeline runs ten records
-  that do not count and 100 that do, one at a time; median and p99 are over all runs of all pipelines. The baseline has the same functions
-  for each operator and the same objects, in a plan that is not optimised: a stage for each declared operator, called one after
-  the other, in buffers that are allocated for each record. `hot/interpreter` compares with the interpreter of the tests, which also makes a
-  string of each word and n-gram. `cold`, `memory` and `load` are processes of their own, five of each side in turns, that load all
-  pipelines from files, then run each once. Ours share objects and stages; of the baseline every pipeline has its own, with a
-  stage for each operator and buffers for each record. `cold` are those first runs, `memory` is what the
-  resident memory has grown by after them, `load` the fastest time to read, check and compile; `load/250` and `memory/…/sklearn` compare
-  with one Python process that unpickles the same pipelines, a file each, and predicts once. `sklearn` is the median of
-  `Pipeline.predict` of one text, called from Python, of four texts for each pipeline; its probabilities must be ours to 1e-5.
-  `subplans`: 200 texts go through all pipelines, with n-grams of earlier pipelines kept within 8 MiB, and without. `threads` is the
-  batch engine with 512 texts for every pipeline, on two threads and on one. `reserved`: one text every 500 µs for a pipeline
-  that has an executor of its own, while batches of 64 texts for the others, chosen by a Zipf law of exponent 2, come at twice the
-  rate that the other executor can take; and without them. `trees` is a LightGBM model of 100 trees of 31 leaves over 28 columns,
-  its export by onnxmltools in [ONNX Runtime](https://onnxruntime.ai), and itself, one thread each, the fastest pass of many in turns;
-  `difference` is the largest one from LightGBM's outputs of 10,000 rows.
+- **pipelines**: the experiments of PRETZEL (OSDI 2018). `sa` are 250 sentiment pipelines: counts of n-grams of words
+  and of characters by two of seven shared dictionaries, concatenated, and a logistic model. Dictionaries and a model
+  for each of the twelve pairs are learnt from film reviews (10,662 sentences, Pang and Lee 2005), or from invented
+  texts if there are none; each pipeline has the weights of its pair, each times a random factor around 1 with a
+  standard deviation of 0.1. They are run on texts that nothing was learnt from. `ac` are 250 pipelines over 40 invented
+  columns: standardised; ten principal components, distances to ten clusters and ten outputs of 100 trees of 64 leaves,
+  of four sets of these that the pipelines share; and a forest of its own for each, 20 trees of 32 leaves with random
+  splits. `hot`: each pipeline runs ten records that do not count and 100 that do, one at a time; median and p99 are
+  over all runs of all pipelines. The baseline has the same functions for each operator and the same objects, in a plan
+  that is not optimised: a stage for each declared operator, called one after the other, in buffers that are allocated
+  for each record. `hot/interpreter` compares with the interpreter of the tests, which also makes a string of each word
+  and n-gram. `cold`, `memory` and `load` are processes of their own, five of each side in turns, that load all
+  pipelines from files, then run each once. Ours share objects and stages; of the baseline every pipeline has its own,
+  with a stage for each operator and buffers for each record. `cold` are those first runs, `memory` is what the resident
+  memory has grown by after them, `load` the fastest time to read, check and compile; `load/250` and `memory/…/sklearn`
+  compare with one Python process that unpickles the same pipelines, a file each, and predicts once. `sklearn` is the
+  median of `Pipeline.predict` of one text, called from Python, of four texts for each pipeline; its probabilities must
+  be ours to 1e-5. `subplans`: 200 texts go through all pipelines, with n-grams of earlier pipelines kept within 8 MiB,
+  and without. `threads` is the batch engine with 512 texts for every pipeline, on two threads and on one. `reserved`:
+  one text every 500 µs for a pipeline that has an executor of its own, while batches of 64 texts for the others, chosen
+  by a Zipf law of exponent 2, come at twice the rate that the other executor can take; and without them. `trees` is a
+  LightGBM model of 100 trees of 31 leaves over 28 columns, its export by onnxmltools in [ONNX
+  Runtime](https://onnxruntime.ai), and itself, one thread each, the fastest pass of many in turns; `difference` is the
+  largest one from LightGBM's outputs of 10,000 rows.
 - **cluster**: three nodes of six shards over three [NATS](https://nats.io) servers that sync every write
   (`sync_interval: always`, three copies of each stream), all processes on this machine, which share its processors and its
   disk. `observe` is a number of clients, each of which waits for its answer before it sends the next observation, in turns
