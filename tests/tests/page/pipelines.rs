@@ -123,7 +123,7 @@ async fn shows(page: &Client, node: &NodeProcess, name: &str) -> Result<()> {
     let described = node.client().get(&format!("/v1/pipelines/{name}?explain=true")).expect(200);
     let fact = |name: &str| format!("document.querySelector('#pipeline-facts [data-fact=\"{name}\"]').textContent");
     ensure!(evaluate(page, &fact("Revision")).await? == "1", "the revision");
-    ensure!(evaluate(page, &fact("Dimension")).await? == described["dim"].to_string(), "the dimension");
+    ensure!(evaluate(page, &fact("Dimension")).await? == format!("{}", described["dim"]), "the dimension");
     ensure!(evaluate(page, &fact("Fields of contexts")).await? == "device and hour", "the fields");
     let stages = described["plan"]["stages"].as_array().context("stages")?;
     let drawn = evaluate(page, DRAWN).await?;
