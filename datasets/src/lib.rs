@@ -6,8 +6,8 @@
 //!
 //! Modules: [`Dataset`] is the result type; [`movielens`] reads files (completely with
 //! [`Dataset::load`], or one rating at a time with [`read_ratings`]); [`open_bandit`] reads logs of
-//! a policy; [`synthetic`] generates films and users with known tastes; [`fetch()`] downloads, into
-//! a [`TemporaryFolder`] first; [`DatasetError`] is the error type.
+//! a policy; [`synthetic`] generates films and users with known tastes, and clicks in contexts;
+//! [`fetch()`] downloads, into a [`TemporaryFolder`] first; [`DatasetError`] is the error type.
 
 mod dataset;
 mod error;

@@ -3,8 +3,11 @@
 //! Every axis of true taste but the constant is a genre that titles and genre lists show, so that
 //! results on this data are easy to interpret: a user who rates three horror films highly likes
 //! horror.
+//!
+//! [`clicks`] generates something else: clicks on items in contexts, with a known effect of item and context.
 
 mod activity;
+pub mod clicks;
 mod films;
 mod genres;
 mod titles;

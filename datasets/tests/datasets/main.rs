@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod bad_rows;
+mod clicks;
 mod fetch;
 mod formats;
 mod latest_small;

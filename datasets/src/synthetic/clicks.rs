@@ -1,0 +1,262 @@
+//! Generated clicks of users on items in contexts, with a known effect of item and context.
+//!
+//! `P(click) = sigmoid(bias + taste(user, item) + effect(genre, device) + effect(genre, hours))`. A taste is the quality of
+//! the item and the product of factors of user and item; items of one genre, and those of one maker, have similar factors.
+//! Which users, items and contexts come together is independent.
+
+use celeris_model::{Context, ContextValue, ItemId, Timestamp, UserId};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+use serde_json::{Map, Value, json};
+
+use crate::DatasetError;
+
+/// The genres of items.
+pub const GENRES: [&str; 6] = ["news", "film", "music", "sport", "science", "comedy"];
+
+/// The makers of items.
+pub const MAKERS: [&str; 8] = ["alder", "birch", "cedar", "elm", "hazel", "larch", "maple", "rowan"];
+
+/// The devices of contexts.
+pub const DEVICES: [&str; 3] = ["phone", "tablet", "desktop"];
+
+/// The shares of the devices.
+const DEVICE_SHARES: [f64; 3] = [0.5, 0.2, 0.3];
+
+/// The hours at which the parts of the day begin that have effects; the first part lasts from midnight to the first one.
+pub const HOUR_EDGES: [u8; 3] = [6, 12, 18];
+
+const DAY_PARTS: usize = HOUR_EDGES.len() + 1;
+
+/// Number of factors of a taste.
+const FACTORS: usize = 4;
+
+/// The log-odds of a click without any effect.
+const BIAS: f64 = -1.3;
+
+/// Standard deviation of the qualities of items, and what a doubled price takes from it.
+const QUALITY_SPREAD: f64 = 0.3;
+const QUALITY_OF_PRICE: f64 = -0.2;
+
+/// Standard deviation of tastes without the quality.
+const TASTE_SPREAD: f64 = 0.7;
+
+/// The shares of genre and maker in the variance of the factors of items.
+const GENRE_SHARE: f64 = 0.4;
+const MAKER_SHARE: f64 = 0.2;
+
+/// Standard deviations of the effects of genre and device, and of genre and part of the day.
+const DEVICE_SPREAD: f64 = 0.8;
+const HOUR_SPREAD: f64 = 0.8;
+
+/// Time of the first row, in Unix milliseconds, and between two rows.
+const BEGIN: i64 = 1_767_225_600_000;
+const STEP: i64 = 20_000;
+
+/// Settings of the generator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClickSettings {
+    /// Users, 1 to 1 million; their ids are `u1`, `u2`, ….
+    pub users: usize,
+    /// Items, 1 to 1 million; their ids are `i1`, `i2`, ….
+    pub items: usize,
+    /// Rows, at most 10 million.
+    pub rows: usize,
+    /// Equal settings with equal seeds give equal data.
+    pub seed: u64,
+}
+
+impl Default for ClickSettings {
+    fn default() -> Self {
+        Self { users: 3_000, items: 300, rows: 150_000, seed: 1 }
+    }
+}
+
+/// An item with its attributes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClickItem {
+    pub id: ItemId,
+    /// Its place in [`GENRES`].
+    pub genre: usize,
+    /// Its place in [`MAKERS`].
+    pub maker: usize,
+    pub price: f64,
+}
+
+impl ClickItem {
+    /// As a client describes it.
+    #[must_use]
+    pub fn attributes(&self) -> Map<String, Value> {
+        let fields =
+            [("genre", json!(GENRES[self.genre])), ("maker", json!(MAKERS[self.maker])), ("price", json!(self.price))];
+        fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
+    }
+}
+
+/// The circumstances of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Circumstances {
+    /// Its place in [`DEVICES`].
+    pub device: usize,
+    /// From 0 to 23.
+    pub hour: u8,
+}
+
+impl Circumstances {
+    /// The part of the day, from 0; each begins at an edge of [`HOUR_EDGES`].
+    #[must_use]
+    pub fn day_part(self) -> usize {
+        HOUR_EDGES.iter().filter(|edge| **edge <= self.hour).count()
+    }
+
+    /// As a client describes them.
+    #[must_use]
+    pub fn context(self) -> Context {
+        let device = ContextValue::Text(DEVICES[self.device].to_owned());
+        let fields = [("device", device), ("hour", ContextValue::Number(self.hour.into()))];
+        Context::new(fields.map(|(name, value)| (name.to_owned(), value))).expect("two short fields are a context")
+    }
+}
+
+/// A row: a user who was shown an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClickRow {
+    /// Places of user and item.
+    pub user: usize,
+    pub item: usize,
+    pub circumstances: Circumstances,
+    pub clicked: bool,
+    pub timestamp: Timestamp,
+}
+
+/// Generated clicks with their true parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Clicks {
+    pub users: Vec<UserId>,
+    pub items: Vec<ClickItem>,
+    /// Ascending in time.
+    pub rows: Vec<ClickRow>,
+    pub truth: ClickTruth,
+}
+
+/// The true parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClickTruth {
+    /// By user.
+    tastes: Vec<[f64; FACTORS]>,
+    /// By item: its factors, its quality and its genre.
+    items: Vec<([f64; FACTORS], f64, usize)>,
+    by_device: Vec<[f64; DEVICES.len()]>,
+    by_day_part: Vec<[f64; DAY_PARTS]>,
+}
+
+impl ClickTruth {
+    /// The probability that the user clicks on the item, both by their places.
+    #[must_use]
+    pub fn probability(&self, user: usize, item: usize, circumstances: Circumstances) -> f64 {
+        let (factors, quality, genre) = &self.items[item];
+        let taste: f64 = self.tastes[user].iter().zip(factors).map(|(taste, factor)| taste * factor).sum();
+        let effects = self.by_device[*genre][circumstances.device] + self.by_day_part[*genre][circumstances.day_part()];
+        1.0 / (1.0 + (-(BIAS + quality + taste + effects)).exp())
+    }
+}
+
+/// Independent random streams, so that the number of rows changes neither items nor tastes.
+#[derive(Clone, Copy)]
+enum Chance {
+    Items,
+    Tastes,
+    Effects,
+    Rows,
+}
+
+impl Chance {
+    fn generator(self, seed: u64) -> ChaCha8Rng {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(self as u64);
+        rng
+    }
+}
+
+impl ClickSettings {
+    /// Generates the clicks.
+    ///
+    /// # Errors
+    /// [`DatasetError::Setting`] for a setting out of its range.
+    pub fn generate(&self) -> Result<Clicks, DatasetError> {
+        self.check()?;
+        let (items, of_items) = self.draw_items(&mut Chance::Items.generator(self.seed));
+        let mut tastes = Chance::Tastes.generator(self.seed);
+        let mut effects = Chance::Effects.generator(self.seed);
+        let truth = ClickTruth {
+            tastes: (0..self.users).map(|_| normals(TASTE_SPREAD, &mut tastes)).collect(),
+            items: of_items,
+            by_device: GENRES.iter().map(|_| normals(DEVICE_SPREAD, &mut effects)).collect(),
+            by_day_part: GENRES.iter().map(|_| normals(HOUR_SPREAD, &mut effects)).collect(),
+        };
+        let user = |number: usize| UserId::new(format!("u{number}")).expect("a letter and a number are a valid id");
+        let rows = self.draw_rows(&truth, &mut Chance::Rows.generator(self.seed));
+        Ok(Clicks { users: (1..=self.users).map(user).collect(), items, rows, truth })
+    }
+
+    fn check(&self) -> Result<(), DatasetError> {
+        let checks = [
+            ("users", self.users, 1, 1_000_000, "1 to 1 million"),
+            ("items", self.items, 1, 1_000_000, "1 to 1 million"),
+            ("rows", self.rows, 0, 10_000_000, "at most 10 million"),
+        ];
+        match checks.into_iter().find(|(_, value, low, high, _)| !(low..=high).contains(&value)) {
+            Some((setting, value, _, _, range)) => Err(DatasetError::Setting { setting, range, value: value as f64 }),
+            None => Ok(()),
+        }
+    }
+
+    /// Items, and the factors, quality and genre of each.
+    fn draw_items(&self, rng: &mut ChaCha8Rng) -> (Vec<ClickItem>, Vec<([f64; FACTORS], f64, usize)>) {
+        // A taste is a sum over the factors.
+        let spread = |share: f64| (share / FACTORS as f64).sqrt();
+        let of_genres: Vec<[f64; FACTORS]> = GENRES.iter().map(|_| normals(spread(GENRE_SHARE), rng)).collect();
+        let of_makers: Vec<[f64; FACTORS]> = MAKERS.iter().map(|_| normals(spread(MAKER_SHARE), rng)).collect();
+        let draw = |number: usize| {
+            let (genre, maker) = (rng.random_range(0..GENRES.len()), rng.random_range(0..MAKERS.len()));
+            let own: [f64; FACTORS] = normals(spread(1.0 - GENRE_SHARE - MAKER_SHARE), rng);
+            let factors = std::array::from_fn(|k| of_genres[genre][k] + of_makers[maker][k] + own[k]);
+            let doublings: f64 = rng.sample(StandardNormal);
+            let chance: f64 = rng.sample(StandardNormal);
+            let quality = QUALITY_OF_PRICE * doublings + QUALITY_SPREAD * chance;
+            let id = ItemId::new(format!("i{number}")).expect("a letter and a number are a valid id");
+            let price = (2_f64.powf(doublings) * 1_000.0).round() / 100.0;
+            (ClickItem { id, genre, maker, price }, (factors, quality, genre))
+        };
+        (1..=self.items).map(draw).unzip()
+    }
+
+    fn draw_rows(&self, truth: &ClickTruth, rng: &mut ChaCha8Rng) -> Vec<ClickRow> {
+        let draw = |number: usize| {
+            let (user, item) = (rng.random_range(0..self.users), rng.random_range(0..self.items));
+            let circumstances = draw_circumstances(rng);
+            let clicked = rng.random::<f64>() < truth.probability(user, item, circumstances);
+            ClickRow { user, item, circumstances, clicked, timestamp: Timestamp(BEGIN + STEP * number as i64) }
+        };
+        (0..self.rows).map(draw).collect()
+    }
+}
+
+fn draw_circumstances(rng: &mut ChaCha8Rng) -> Circumstances {
+    let at = rng.random::<f64>();
+    let mut end = 0.0;
+    let device = DEVICE_SHARES.iter().position(|share| {
+        end += share;
+        at < end
+    });
+    Circumstances { device: device.unwrap_or(DEVICES.len() - 1), hour: rng.random_range(0..24) }
+}
+
+/// Independent normal numbers with this standard deviation.
+fn normals<const N: usize>(deviation: f64, rng: &mut ChaCha8Rng) -> [f64; N] {
+    std::array::from_fn(|_| {
+        let number: f64 = StandardNormal.sample(rng);
+        deviation * number
+    })
+}
