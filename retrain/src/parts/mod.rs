@@ -5,6 +5,7 @@
 //! by a model of the labels enter these fits out of fold. Columns that depend on the item alone become part of the table.
 
 mod columns;
+mod marginal;
 mod weights;
 
 use std::path::{Path, PathBuf};
@@ -227,10 +228,10 @@ fn extended_rows(rows: &[f32], dim: usize, more: &[f32]) -> Vec<f32> {
     rows.chunks_exact(dim).flat_map(|row| [&row[..dim - 1], more, &row[dim - 1..]].concat()).collect()
 }
 
-/// The prior of the factors with independent weights of the parts before the constant: mean and precision of each, in
-/// units of the noise.
+/// The prior of the factors with independent weights of the parts before the constant: the mean of each, and that of the
+/// constant, and the precision of each, in units of the noise.
 fn extended_prior(prior: &Prior, means: &[f64], precisions: &[f64]) -> Result<Prior, ModelError> {
-    let (old, added) = (prior.dim(), means.len());
+    let (old, added) = (prior.dim(), precisions.len());
     let (latent, dim) = (old - 1, old + added);
     let place = |j: usize| if j < latent { j } else { j + added };
     let mut mean = vec![0.0; dim];
@@ -241,8 +242,8 @@ fn extended_prior(prior: &Prior, means: &[f64], precisions: &[f64]) -> Result<Pr
             precision[place(i) * dim + place(j)] = prior.precision()[i * old + j];
         }
     }
-    for (j, (of_mean, of_precision)) in means.iter().zip(precisions).enumerate() {
-        mean[latent + j] = *of_mean;
+    mean[latent..].copy_from_slice(means);
+    for (j, of_precision) in precisions.iter().enumerate() {
         precision[(latent + j) * dim + latent + j] = *of_precision;
     }
     Prior::new(mean, precision, prior.noise_variance())

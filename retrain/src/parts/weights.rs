@@ -2,8 +2,8 @@
 //!
 //! The weights of a user are those of the factors, whose prior is fitted, and independent ones of the columns, `N(m_j, t_j)`.
 //! `m` starts at the common effect: the regression on the columns of what the trained factors leave unexplained. Then both
-//! are fitted by expectation maximisation over users' posteriors under the prior: the mean of their means, and of their
-//! squared deviations plus variances (Dempster et al. 1977; the same M step as that of the factors' prior).
+//! are fitted by the marginal likelihood of users' ratings ([`super::marginal`]), together with the mean weight of the
+//! constant: under logistic loss, a column with mean zero moves the mean of the probabilities.
 
 use celeris_model::linear::{cholesky, symmetric_eigen};
 use celeris_model::{Example, Learning, Loss, ModelError, Prior, UserModel};
@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use super::columns::Columns;
 use super::extended_prior;
+use super::marginal::Marginal;
 use crate::error::RetrainError;
 use crate::prior_fit::CONDITION_TARGET;
 use crate::ratings::{Rating, Ratings};
@@ -20,8 +21,11 @@ use crate::trained::Trained;
 /// Maximum number of users whose posteriors are computed.
 const USERS_MAX: usize = 2048;
 
-/// Number of iterations of expectation maximisation.
+/// Number of steps of the marginal likelihood.
 const ITERATIONS: usize = 8;
+
+/// Users per partial sum; fixed, so that sums do not depend on the number of threads.
+const CHUNK_USERS: usize = 64;
 
 /// Number of Newton steps of the common effect under logistic loss.
 const STEPS: usize = 8;
@@ -72,18 +76,28 @@ impl Fitting<'_> {
         let bounds = precision_bounds(prior)?;
         let users = self.users();
         let typical = self.typical_variance();
+        // The last mean is that of the constant.
         let mut means = self.common_effect()?;
-        let mut variances = vec![typical; means.len()];
+        let width = means.len();
+        let constant = prior.mean()[prior.dim() - 1];
+        let centers = [&vec![0.0; width], &[constant][..]].concat();
+        means.push(constant);
+        let mut variances = vec![typical; width];
         let precisions = |variances: &[f64]| -> Vec<f64> {
             variances.iter().map(|variance| (noise / variance).clamp(bounds.0, bounds.1)).collect()
         };
         for _ in 0..ITERATIONS {
-            let learning = Learning::new(extended_prior(prior, &means, &precisions(&variances))?, self.loss, None);
-            let moments = self.moments(&users, &learning)?;
-            means = moments.iter().map(|(mean, _)| *mean).collect();
-            variances = moments.iter().map(|(_, variance)| variance.max(VARIANCE_SHARE_MIN * typical)).collect();
+            let precisions = precisions(&variances);
+            let extended = extended_prior(prior, &means, &precisions)?;
+            // Those that the bounds allow.
+            variances = precisions.iter().map(|precision| noise / precision).collect();
+            let marginal = self.marginal(&users, &Learning::new(extended, self.loss, None))?;
+            means = marginal.next_means(&means, &centers, RIDGE / noise)?;
+            variances = marginal.next_variances(&variances, VARIANCE_SHARE_MIN * typical)?;
         }
-        Ok(Weights { prior: extended_prior(prior, &means, &precisions(&variances))?, means })
+        let prior = extended_prior(prior, &means, &precisions(&variances))?;
+        means.truncate(width);
+        Ok(Weights { prior, means })
     }
 
     /// Ratings of some users, each in the order of the log.
@@ -144,29 +158,31 @@ impl Fitting<'_> {
         [&factors[..latent], self.columns.of(place), &factors[latent..]].concat()
     }
 
-    /// Mean and expected squared deviation of the users' weights of each column.
-    fn moments(&self, users: &[OfUser], learning: &Learning) -> Result<Vec<(f64, f64)>, RetrainError> {
+    /// The marginal likelihood of users' ratings under this prior, by the means of the weights of the columns and of the
+    /// constant.
+    fn marginal(&self, users: &[OfUser], learning: &Learning) -> Result<Marginal, RetrainError> {
         let (width, dim, latent) = (self.columns.width(), learning.dim(), self.trained.dim - 1);
-        let of_user = |places: &OfUser| {
+        let (prior, noise) = (learning.prior(), learning.noise_variance());
+        let fitted = DMatrix::from_fn(width + 1, dim, |j, k| prior.precision()[(latent + j) * dim + k] / noise);
+        let own = fitted.columns(latent, width + 1);
+        let of_user = |marginal: &mut Marginal, places: &OfUser| {
             let rows: Vec<Vec<f32>> = places.iter().map(|place| self.features(*place)).collect();
             let history = self.history(places, &rows);
             let model = UserModel::rebuild(learning, history.as_slice(), history.len() as u64)?;
             let (weights, gram_inverse) = (model.weights(), model.gram_inverse());
-            let column = |j: usize| {
-                let at = latent + j;
-                (weights[at], learning.noise_variance() * gram_inverse[at * dim + at])
-            };
-            Ok::<Vec<(f64, f64)>, ModelError>((0..width).map(column).collect())
+            let deviations = DVector::from_fn(dim, |j, _| weights[j] - prior.mean()[j]);
+            let covariance = DMatrix::from_row_slice(dim, dim, &gram_inverse) * noise;
+            marginal.add(&(&fitted * deviations), &(own - &fitted * covariance * fitted.transpose()));
+            Ok::<(), ModelError>(())
+        };
+        let of_chunk = |users: &[OfUser]| {
+            let mut marginal = Marginal::new(width + 1, width);
+            users.iter().try_for_each(|places| of_user(&mut marginal, places))?;
+            Ok::<Marginal, ModelError>(marginal)
         };
         // In the order of the users, whatever the number of threads.
-        let posteriors: Vec<Vec<(f64, f64)>> = users.par_iter().map(of_user).collect::<Result<_, _>>()?;
-        let count = posteriors.len().max(1) as f64;
-        let moments = |j: usize| {
-            let mean = posteriors.iter().map(|of| of[j].0).sum::<f64>() / count;
-            let spread = |of: &Vec<(f64, f64)>| (of[j].0 - mean).powi(2) + of[j].1;
-            (mean, posteriors.iter().map(spread).sum::<f64>() / count)
-        };
-        Ok((0..width).map(moments).collect())
+        let chunks: Vec<Marginal> = users.par_chunks(CHUNK_USERS).map(of_chunk).collect::<Result<_, ModelError>>()?;
+        Ok(chunks.into_iter().fold(Marginal::new(width + 1, width), Marginal::plus))
     }
 
     fn history<'r>(&self, places: &OfUser, rows: &'r [Vec<f32>]) -> Vec<Example<'r>> {
