@@ -2,8 +2,8 @@
 //! another policy ([`ope`]).
 //!
 //! [`split`] holds out a tenth of the rows, for each loss; [`velox`] repeats the two experiments of
-//! Velox §2.4; [`cold_items`] leaves items out; and [`ranking`] leaves out the last item of every
-//! user and ranks it among all. All evaluate what would be served: the posterior of every user under
+//! Velox §2.4; [`cold_items`] leaves items out; [`ranking`] leaves out the last item of every
+//! user and ranks it among all; and [`context`] generates clicks that depend on the context. All evaluate what would be served: the posterior of every user under
 //! the trained version's own prior. For ratings, the first two also report the trainer's own
 //! weights. All settings but `dim`, `loss` and `seed` are chosen by the trainer. Predicted ratings
 //! are clamped to the range of the training labels.
@@ -11,6 +11,8 @@
 //! Evaluations take minutes on large data; they report [`Progress`].
 
 pub mod cold_items;
+pub mod context;
+mod exported;
 mod lists;
 pub mod ope;
 pub mod peers;

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use celeris_datasets::Rating;
-use celeris_formats::{ObservationRow, ObservationsWriter};
-use celeris_model::{Loss, ModelName, Partition, Record, RecordKind, Sequence, UserEpoch, VersionId};
+use celeris_model::{Loss, ModelName, VersionId};
 use celeris_retrain::{Algorithm, InputFile, Job};
+
+use crate::exported::{Observed, write_observations};
 
 /// A split data set.
 pub struct Data {
@@ -21,32 +22,14 @@ pub struct Data {
 pub fn write_job(folder: &Path, data: &Data, count: usize, dim: usize) -> anyhow::Result<Job> {
     std::fs::create_dir_all(folder)?;
     let path = folder.join("observations.parquet");
-    let mut writer = ObservationsWriter::create(&path)?;
-    let mut sequences = vec![0_u64; Partition::all().count()];
-    for rating in &data.train[..count] {
-        let sequence = &mut sequences[usize::from(Partition::of(&rating.user).index())];
-        *sequence += 1;
-        let record = Record {
-            kind: RecordKind::Observe,
-            user: rating.user.clone(),
-            user_epoch: UserEpoch(*sequence),
-            item: Some(rating.item.clone()),
-            label: rating.label,
-            first_label: None,
-            weight: 1.0,
-            feedback: None,
-            timestamp: rating.timestamp,
-            observation_id: None,
-            decision: None,
-            context: None,
-            predictions: Vec::new(),
-            targets: Vec::new(),
-        };
-        let observation_id = celeris_storage::observation_id(Sequence(*sequence), &record);
-        let row = ObservationRow { sequence: Sequence(*sequence), observation_id: &observation_id, record: &record };
-        writer.push(row)?;
-    }
-    writer.finish()?;
+    let observed = data.train[..count].iter().map(|rating| Observed {
+        user: &rating.user,
+        item: &rating.item,
+        label: rating.label,
+        timestamp: rating.timestamp,
+        context: None,
+    });
+    let sequences = write_observations(&path, observed)?;
     Ok(Job {
         model: ModelName::new("bench")?,
         version: VersionId(2),
