@@ -11,8 +11,10 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use celeris_api::schema::models::DIM_DEFAULT;
+use celeris_datasets::synthetic::clicks::ClickSettings;
 use celeris_datasets::{Dataset, OpenBandit};
 use celeris_evaluate::cold_items::evaluate_cold_items;
+use celeris_evaluate::context::evaluate_context;
 use celeris_evaluate::ope::policy::EvaluatedPolicy;
 use celeris_evaluate::ope::{Settings as OpeProtocol, evaluate_ope};
 use celeris_evaluate::ranking::evaluate_ranking;
@@ -39,9 +41,9 @@ const K_DEFAULT: usize = 10;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A file or folder as `celeris import` reads it (CSV, TSV, JSON lines, Parquet, MovieLens), or `-`; for protocol
-    /// `ope`, a log of the Open Bandit Dataset such as `random/men`.
+    /// `ope`, a log of the Open Bandit Dataset such as `random/men`. Protocol `context` generates its own.
     #[arg(long, value_name = "FILE")]
-    dataset: PathBuf,
+    dataset: Option<PathBuf>,
     /// The evaluation protocol.
     #[arg(long, value_enum, default_value_t = Protocol::Split)]
     protocol: Protocol,
@@ -98,6 +100,9 @@ enum Protocol {
     /// Leaves out the last item of every user and looks for it among the ten best; ratings count as
     /// implicit feedback.
     Ranking,
+    /// Generates clicks that depend on items and contexts together, and predicts them with computed parts of the features
+    /// and without.
+    Context,
     /// Off-policy evaluation: estimates the value of a policy on the log of another policy.
     Ope,
 }
@@ -120,9 +125,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let stages = Stages::new();
     let report = match args.protocol {
         Protocol::Split => split(args, &stages),
+        Protocol::Context => {
+            let settings = settings(args, Loss::Logistic, &stages);
+            written(evaluate_context(&ClickSettings::default(), &settings), args.json)
+        }
         Protocol::ColdItems => {
             let (mut dataset, settings) = ratings(args, Loss::Squared, &stages)?;
-            dataset.items = titles(&args.dataset)?;
+            dataset.items = titles(path(args)?)?;
             written(evaluate_cold_items(&dataset, &settings), args.json)
         }
         Protocol::Ranking => {
@@ -142,6 +151,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// Refuses options that do not go with the protocol.
 fn check(args: &Args) -> Result<(), Failure> {
     let of_ope = args.policy.is_some() || args.resamples.is_some() || args.switch_threshold.is_some();
+    if args.protocol == Protocol::Context && (args.dataset.is_some() || args.rows != RowArgs::default()) {
+        return Err(Failure::bad_input(
+            "--dataset and the options for columns do not go with --protocol context, which generates its clicks",
+        ));
+    }
+    if args.protocol != Protocol::Context {
+        path(args)?;
+    }
     if args.protocol != Protocol::Ope && of_ope {
         return Err(Failure::bad_input("--policy, --resamples and --switch-threshold go with --protocol ope"));
     }
@@ -150,7 +167,8 @@ fn check(args: &Args) -> Result<(), Failure> {
     }
     if args.protocol != Protocol::Split && (args.loss.is_some() || args.split.is_some()) {
         return Err(Failure::bad_input(
-            "--loss and --split go with --protocol split; ranking has implicit loss, and velox and cold-items squared loss",
+            "--loss and --split go with --protocol split; ranking has implicit loss, context logistic, and velox and cold-items \
+             squared loss",
         ));
     }
     if args.k.is_some() && args.loss != Some(LossName::Implicit) {
@@ -165,6 +183,12 @@ fn check(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The data set, which all protocols but `context` need.
+fn path(args: &Args) -> Result<&Path, Failure> {
+    let missing = || Failure::bad_input("--dataset FILE names the data; only --protocol context goes without");
+    args.dataset.as_deref().ok_or_else(missing)
+}
+
 /// Protocol `split`.
 fn split(args: &Args, stages: &Stages) -> Result<String, Failure> {
     let loss = match args.loss {
@@ -172,9 +196,10 @@ fn split(args: &Args, stages: &Stages) -> Result<String, Failure> {
         Some(LossName::Logistic) => Loss::Logistic,
         Some(LossName::Implicit) => Loss::Implicit,
     };
-    let paths: Vec<&Path> = std::iter::once(&args.dataset).chain(&args.test).map(PathBuf::as_path).collect();
+    let path = path(args)?;
+    let paths: Vec<&Path> = std::iter::once(path).chain(args.test.as_deref()).collect();
     let mut reader = Reader::new(&args.rows, &paths, loss, stages)?;
-    let dataset = reader.read(&args.dataset)?;
+    let dataset = reader.read(path)?;
     let test = args.test.as_ref().map(|test| reader.read(test)).transpose()?;
     let holdout = match (&test, args.split) {
         (Some(test), _) => Holdout::File(&test.ratings),
@@ -188,7 +213,8 @@ fn split(args: &Args, stages: &Stages) -> Result<String, Failure> {
 
 /// The data set and settings of the other protocols on ratings.
 fn ratings<'a>(args: &Args, loss: Loss, stages: &'a Stages) -> Result<(Dataset, EvaluateSettings<'a>), Failure> {
-    let dataset = Reader::new(&args.rows, &[&args.dataset], loss, stages)?.read(&args.dataset)?;
+    let path = path(args)?;
+    let dataset = Reader::new(&args.rows, &[path], loss, stages)?.read(path)?;
     Ok((dataset, settings(args, loss, stages)))
 }
 
@@ -215,7 +241,7 @@ fn ope(args: &Args, stages: &Stages) -> Result<String, Failure> {
         settings.ope.switch_threshold = threshold;
     }
     stages.begin("reading the log", None);
-    let log = OpenBandit::load(&args.dataset)?;
+    let log = OpenBandit::load(path(args)?)?;
     stages.begin("computing the probabilities of the policy, in impressions", Some(log.impressions.len() as u64));
     let evaluated =
         EvaluatedPolicy::read(policy, &log, &settings.ope).map_err(|error| Failure::bad_input(format!("{error:#}")))?;

@@ -102,6 +102,7 @@ fn bad_arguments_are_refused() {
     assert_refused(&["serve", "--data-dir", data_dir, "--prot", "80"], &["--prot"]);
     assert_refused(&["serve", "--data-dir", data_dir, "--listen", "nowhere"], &["nowhere"]);
     assert_refused(&["evaluate", "--dataset", data_dir, "--protocol", "guess"], &["guess"]);
+    assert_refused(&["evaluate", "--protocol", "velox"], &["--dataset"]);
     assert_refused(&["evaluate", "--dataset", data_dir, "--protocol", "split", "--dim", "many"], &["--dim", "many"]);
     assert_refused(&["datasets", "fetch", "no-such-data-set"], &["no-such-data-set"]);
     assert_refused(&["train", "--job", "no-such-job.json"], &["no-such-job.json"]);

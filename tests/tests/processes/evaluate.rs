@@ -242,6 +242,7 @@ fn options_that_do_not_go_together_are_refused() {
     refused(&["--map", MAP, "--loss", "hinge"], &["hinge", "logistic", "implicit"]);
     refused(&["--map", MAP, "--protocol", "ranking", "--loss", "logistic"], &["--loss", "--protocol split"]);
     refused(&["--map", MAP, "--split", "time", "--test", "x.csv"], &["--split", "--test"]);
+    refused(&["--protocol", "context"], &["--dataset", "--protocol context"]);
     refused(&["--map", "item=shown"], &["no column for the label", "--label-from"]);
     refused(&["--map", MAP, "--seed", "odd"], &["--seed", "expected a whole number"]);
     rows.iter_mut().for_each(|row| row.clicked = 1);
