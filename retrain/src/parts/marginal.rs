@@ -6,8 +6,8 @@
 //! `V^-1 (y - m) = T (w - m) = g` and `V^-1 = T - T C T = P`, where `H` may be singular.
 //!
 //! - Means: `m += (sum P)^-1 sum g`, which is generalised least squares.
-//! - Variances `t` of independent weights, which are on the diagonal of `T^-1`: Fisher scoring, `t += F^-1 s` with
-//!   `s_j = sum (g_j^2 - P_jj) / 2` and `F_jk = sum P_jk^2 / 2` (Jennrich and Sampson, Technometrics 18, 1976).
+//! - Variances `t` of independent weights, which are on the diagonal of `T^-1`: damped Fisher scoring, towards `t + F^-1 s`
+//!   with `s_j = sum (g_j^2 - P_jj) / 2` and `F_jk = sum P_jk^2 / 2` (Jennrich and Sampson, Technometrics 18, 1976).
 //!
 //! Expectation maximisation has the same fixed point and goes there in steps that shrink with the variances: where users
 //! hardly differ, which is the usual case for what is true of everybody, both figures would stay near where they began.
@@ -81,7 +81,11 @@ impl Marginal {
         let most = information.diagonal().max().max(f64::MIN_POSITIVE);
         (0..variances.len()).for_each(|j| information[(j, j)] += DAMPING * most);
         let step = solved(&information, &self.of_variances)?;
-        let next = |(now, step): (&f64, &f64)| (now + step).clamp(now / CHANGE_MAX, now * CHANGE_MAX).max(least);
+        // Half of the way, on a logarithmic scale: whole steps alternate around the maximum where a user's labels say little.
+        let next = |(now, step): (&f64, &f64)| {
+            let most = (now + step).clamp(now / CHANGE_MAX, now * CHANGE_MAX);
+            (now * most).sqrt().max(least)
+        };
         Ok(variances.iter().zip(&step).map(next).collect())
     }
 }
