@@ -145,17 +145,25 @@ pub struct Clicks {
 pub struct ClickTruth {
     /// By user.
     tastes: Vec<[f64; FACTORS]>,
-    /// By item: its factors, its quality and its genre.
-    items: Vec<([f64; FACTORS], f64, usize)>,
+    /// By item.
+    items: Vec<ItemTruth>,
     by_device: Vec<[f64; DEVICES.len()]>,
     by_day_part: Vec<[f64; DAY_PARTS]>,
+}
+
+/// The true parameters of an item.
+#[derive(Debug, Clone, PartialEq)]
+struct ItemTruth {
+    factors: [f64; FACTORS],
+    quality: f64,
+    genre: usize,
 }
 
 impl ClickTruth {
     /// The probability that the user clicks on the item, both by their places.
     #[must_use]
     pub fn probability(&self, user: usize, item: usize, circumstances: Circumstances) -> f64 {
-        let (factors, quality, genre) = &self.items[item];
+        let ItemTruth { factors, quality, genre } = &self.items[item];
         let taste: f64 = self.tastes[user].iter().zip(factors).map(|(taste, factor)| taste * factor).sum();
         let effects = self.by_device[*genre][circumstances.device] + self.by_day_part[*genre][circumstances.day_part()];
         1.0 / (1.0 + (-(BIAS + quality + taste + effects)).exp())
@@ -212,8 +220,8 @@ impl ClickSettings {
         }
     }
 
-    /// Items, and the factors, quality and genre of each.
-    fn draw_items(&self, rng: &mut ChaCha8Rng) -> (Vec<ClickItem>, Vec<([f64; FACTORS], f64, usize)>) {
+    /// Items, and the true parameters of each.
+    fn draw_items(&self, rng: &mut ChaCha8Rng) -> (Vec<ClickItem>, Vec<ItemTruth>) {
         // A taste is a sum over the factors.
         let spread = |share: f64| (share / FACTORS as f64).sqrt();
         let of_genres: Vec<[f64; FACTORS]> = GENRES.iter().map(|_| normals(spread(GENRE_SHARE), rng)).collect();
@@ -227,7 +235,7 @@ impl ClickSettings {
             let quality = QUALITY_OF_PRICE * doublings + QUALITY_SPREAD * chance;
             let id = ItemId::new(format!("i{number}")).expect("a letter and a number are a valid id");
             let price = (2_f64.powf(doublings) * 1_000.0).round() / 100.0;
-            (ClickItem { id, genre, maker, price }, (factors, quality, genre))
+            (ClickItem { id, genre, maker, price }, ItemTruth { factors, quality, genre })
         };
         (1..=self.items).map(draw).unzip()
     }

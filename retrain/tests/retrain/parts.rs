@@ -71,7 +71,10 @@ fn item(number: usize) -> ItemId {
 }
 
 fn attributes(number: usize) -> Map<String, Value> {
-    json!({"genre": if number.is_multiple_of(2) { "news" } else { "film" }, "length": number}).as_object().unwrap().clone()
+    json!({"genre": if number.is_multiple_of(2) { "news" } else { "film" }, "length": number})
+        .as_object()
+        .unwrap()
+        .clone()
 }
 
 /// All items but the first have attributes.
