@@ -9,6 +9,7 @@ mod equality;
 mod fits;
 mod hostile;
 mod known;
+mod networks;
 mod objects;
 mod optimizer;
 mod random;
