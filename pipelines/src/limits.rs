@@ -55,8 +55,8 @@ pub const OBJECT_BYTES_MAX: usize = 256 << 20;
 /// Size of the object of an ONNX graph, in bytes.
 pub const NETWORK_BYTES_MAX: usize = 64 << 20;
 
-/// Number of nodes of an ONNX graph that one operator runs.
-pub const NETWORK_NODES_MAX: usize = 1024;
+/// Number of nodes of an ONNX graph that one operator runs. The time that a plan takes grows with its square.
+pub const NETWORK_NODES_MAX: usize = 256;
 
 /// Number of elements of all values that an ONNX graph computes for a row.
 pub const NETWORK_ELEMENTS_MAX: usize = 1 << 22;

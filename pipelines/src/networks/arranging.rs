@@ -70,6 +70,12 @@ impl Around<'_, '_> {
     pub(super) fn gather(&self) -> Result<Shape, ImportError> {
         let (input, indices) = (self.input(0)?, self.input(1)?);
         let axis = self.place(self.node.value::<i64>("axis")?.unwrap_or(0), input.len())?;
+        // The library does not check them.
+        let length = input[axis] as i64;
+        let Some(places) = self.integers(1)? else { return self.refuse("indices", "there are none") };
+        if places.iter().any(|place| !(-length..length).contains(place)) {
+            return self.refuse("indices", format!("one of them is not within {length}"));
+        }
         Ok([&input[..axis], indices, &input[axis + 1..]].concat())
     }
 

@@ -114,7 +114,7 @@ fn plan(bytes: &[u8], columns: &check::Columns) -> Result<Arc<TypedRunnableModel
     let output = typed.output_fact(0).map_err(refused)?;
     let kinds = [f32::datum_type(), f64::datum_type(), i64::datum_type(), i32::datum_type(), bool::datum_type()];
     if count(output) != Some(columns.outputs) || !kinds.contains(&output.datum_type) {
-        return Err(check::whole("its output is not a row of numbers"));
+        return Err(check::whole(format!("its output is {output:?}, not a row of {} numbers", columns.outputs)));
     }
     typed.into_optimized().and_then(IntoRunnable::into_runnable).map_err(refused)
 }

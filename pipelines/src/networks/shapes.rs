@@ -68,6 +68,23 @@ fn rule(operator: &str) -> Option<Rule> {
     })
 }
 
+/// The number of inputs of an operator, at least and at most.
+fn arity(operator: &str, rule: Rule) -> [usize; 2] {
+    match (operator, rule) {
+        ("BatchNormalization", _) => [5, 5],
+        ("Clip" | "Dropout", _) => [1, 3],
+        ("LayerNormalization", _) => [2, 3],
+        ("Max" | "Mean" | "Min" | "Sum", _) | (_, Rule::Concat) => [1, usize::MAX],
+        ("Where", _) => [3, 3],
+        ("PRelu", _) | (_, Rule::Broadcast | Rule::Expand | Rule::Gather | Rule::MatMul | Rule::Reshape) => [2, 2],
+        (_, Rule::Constant) => [0, 0],
+        (_, Rule::Gemm) => [2, 3],
+        (_, Rule::Slice) => [3, 5],
+        (_, Rule::Split | Rule::Squeeze | Rule::Unsqueeze | Rule::Reduce) => [1, 2],
+        (_, Rule::ArgReduce | Rule::First | Rule::Flatten | Rule::Transpose) => [1, 1],
+    }
+}
+
 /// Whether shapes of the operator can be computed.
 pub fn is_known(operator: &str) -> bool {
     rule(operator).is_some()
@@ -85,6 +102,10 @@ pub fn volume(shape: &[usize]) -> usize {
 pub fn compute<'a>(node: &Node<'a>, known: &Known<'a>) -> Result<Results, ImportError> {
     let around = Around { node, known };
     let Some(rule) = rule(node.operator) else { return Err(node.problem("operator", "it cannot be run")) };
+    let [least, most] = arity(node.operator, rule);
+    if !(least..=most).contains(&node.inputs.len()) {
+        return Err(node.problem("input", format!("there are {} inputs", node.inputs.len())));
+    }
     let (shapes, products) = match rule {
         Rule::First => (vec![around.first()?], 0),
         Rule::Broadcast => (vec![around.broadcast()?], 0),
@@ -223,7 +244,22 @@ impl Around<'_, '_> {
 
     fn first(&self) -> Result<Shape, ImportError> {
         use element::{BOOL, DOUBLE, FLOAT, INT32, INT64};
-        let (first, joint) = (self.input(0)?, self.broadcast()?);
+        let first = self.input(0)?;
+        // The library does not check it.
+        if matches!(self.node.operator, "LayerNormalization" | "LogSoftmax" | "Softmax") {
+            let default = if self.node.operator == "LayerNormalization" || self.known.opset >= 13 { -1 } else { 1 };
+            self.place(self.node.value::<i64>("axis")?.unwrap_or(default), first.len())?;
+        }
+        if self.node.operator == "BatchNormalization" {
+            let [_, columns, ..] = first[..] else { return self.refuse("input", "it has no columns") };
+            for input in 1..self.node.inputs.len() {
+                if *self.input(input)? != [columns] {
+                    return self.refuse("input", format!("input {input} must have {columns} numbers"));
+                }
+            }
+            return Ok(first.clone());
+        }
+        let joint = self.broadcast()?;
         if *first != joint {
             return self.refuse("input", "another input is larger than the first one");
         }

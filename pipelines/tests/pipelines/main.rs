@@ -13,5 +13,6 @@ mod networks;
 mod objects;
 mod optimizer;
 mod random;
+mod random_networks;
 mod scikit_learn;
 mod sharing;
