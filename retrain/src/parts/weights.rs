@@ -73,7 +73,7 @@ impl Fitting<'_> {
     pub(super) fn weights(&self) -> Result<Weights, RetrainError> {
         let prior = &self.trained.prior;
         let noise = prior.noise_variance();
-        let bounds = precision_bounds(prior)?;
+        let conditioning = Conditioning::of(prior)?;
         let users = self.users();
         let typical = self.typical_variance();
         // The last mean is that of the constant.
@@ -83,9 +83,7 @@ impl Fitting<'_> {
         let centers = [&vec![0.0; width], &[constant][..]].concat();
         means.push(constant);
         let mut variances = vec![typical; width];
-        let precisions = |variances: &[f64]| -> Vec<f64> {
-            variances.iter().map(|variance| (noise / variance).clamp(bounds.0, bounds.1)).collect()
-        };
+        let precisions = |variances: &[f64]| conditioning.bounded(variances.iter().map(|variance| noise / variance));
         for _ in 0..ITERATIONS {
             let precisions = precisions(&variances);
             let extended = extended_prior(prior, &means, &precisions)?;
@@ -231,11 +229,27 @@ impl Fitting<'_> {
     }
 }
 
-/// Between which precisions the weights of the columns leave the prior well conditioned.
-fn precision_bounds(prior: &Prior) -> Result<(f64, f64), RetrainError> {
-    let dim = prior.dim();
-    let eigen = symmetric_eigen(DMatrix::from_row_slice(dim, dim, prior.precision()));
-    let not_definite = ModelError::NotPositiveDefinite { what: "the precision of the prior" };
-    let values = eigen.ok_or(not_definite)?.eigenvalues;
-    Ok((values.max() / CONDITION_TARGET, values.min() * CONDITION_TARGET))
+/// Which precisions of the weights of columns leave the prior well conditioned.
+struct Conditioning {
+    /// The smallest and the largest eigenvalue of the precision of the factors' weights.
+    factors: (f64, f64),
+}
+
+impl Conditioning {
+    fn of(prior: &Prior) -> Result<Self, RetrainError> {
+        let dim = prior.dim();
+        let eigen = symmetric_eigen(DMatrix::from_row_slice(dim, dim, prior.precision()));
+        let not_definite = ModelError::NotPositiveDefinite { what: "the precision of the prior" };
+        let values = eigen.ok_or(not_definite)?.eigenvalues;
+        Ok(Self { factors: (values.min(), values.max()) })
+    }
+
+    /// The nearest precisions that do: columns in which users do not differ get a weaker prior than fitted.
+    fn bounded(&self, precisions: impl Iterator<Item = f64>) -> Vec<f64> {
+        let (least, most) = self.factors;
+        let mut bounded: Vec<f64> = precisions.map(|precision| precision.max(most / CONDITION_TARGET)).collect();
+        let smallest = bounded.iter().fold(least, |smallest, precision| smallest.min(*precision));
+        bounded.iter_mut().for_each(|precision| *precision = precision.min(smallest * CONDITION_TARGET));
+        bounded
+    }
 }
