@@ -80,11 +80,10 @@ pub enum Kind {
     Components = 6,
     Embedding = 7,
     Trees = 8,
-    Onnx = 9,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Dictionary,
         Self::Weights,
         Self::Idf,
@@ -93,7 +92,6 @@ impl Kind {
         Self::Components,
         Self::Embedding,
         Self::Trees,
-        Self::Onnx,
     ];
 
     #[must_use]
@@ -107,7 +105,6 @@ impl Kind {
             Self::Components => "components",
             Self::Embedding => "embedding",
             Self::Trees => "trees",
-            Self::Onnx => "onnx",
         }
     }
 

@@ -207,7 +207,6 @@ mirror_enum! {
         Components,
         Embedding,
         Trees,
-        Onnx,
     }
 }
 

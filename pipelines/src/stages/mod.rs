@@ -69,7 +69,6 @@ impl Stage {
                     | Op::Pca(_)
                     | Op::Kmeans(..)
                     | Op::Trees(_)
-                    | Op::Onnx(_)
             )
         })
     }

@@ -4,7 +4,6 @@
 
 mod damage;
 mod hostile;
-mod networks;
 mod refused;
 
 use std::collections::BTreeMap;
