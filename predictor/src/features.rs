@@ -9,12 +9,14 @@
 //! that is built or catches up under any version freezes those of its history, and the reply waits
 //! for that write. Until features are frozen, new features or attributes take effect at once.
 
+mod resolved;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use celeris_features::{ColdItem, ItemFeatures, ItemParts, MissingParts, Parts};
+use celeris_features::ColdItem;
 use celeris_model::{FeatureOrigin, ItemId, ModelId, Shard, StreamName, UserId, VersionId};
 use celeris_storage::{FrozenFeatures, Storage, StorageError, Ticket};
 use parking_lot::{Mutex, MutexGuard};
@@ -22,10 +24,11 @@ use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cache::{BoundedCache, Held};
-use crate::computed::{DescribedItem, InContext};
+use crate::computed::DescribedItem;
 use crate::error::PredictorError;
-use crate::index::FreshFeatures;
 use crate::version::ServingVersion;
+
+pub(crate) use resolved::{LaterItem, Resolved};
 
 /// The users for whom features of an item are resolved and frozen: those of one shard of a stream.
 /// Each shard freezes features of its own, in its log, so that the states of its users depend on
@@ -47,150 +50,6 @@ impl<'a> FeatureScope<'a> {
 /// Locks and revision counters that items share by hash. More stripes make false sharing rarer, at
 /// 8 bytes each.
 const STRIPES: usize = 1024;
-
-/// The features of one item under one version.
-pub(crate) enum Resolved<'v> {
-    /// A row of the version's table, and its number.
-    Trained(ItemFeatures<'v>, u32),
-    /// An item outside the table: added after training, or unknown.
-    Later(Arc<LaterItem>),
-    /// Either, with the columns that depend on a context.
-    InContext(Box<InContext<'v>>),
-}
-
-/// The features of an item outside a version's table.
-#[derive(Debug, Clone)]
-pub(crate) struct LaterItem {
-    pub(crate) offset: f32,
-    pub(crate) features: Box<[f32]>,
-    /// Whether the item has features or attributes.
-    pub(crate) known: bool,
-    /// Where its features come from; unchanged by freezing.
-    pub(crate) origin: FeatureOrigin,
-    /// What the computed parts of the version need to know of it; `None` if the version has none.
-    described: Option<Arc<DescribedItem>>,
-    /// The item's revision, read before its features.
-    revision: u64,
-    /// The write that froze the features; `None` if no user's state has learnt from them.
-    frozen: Option<Ticket>,
-}
-
-impl<'v> Resolved<'v> {
-    /// The row of a version's table.
-    pub(crate) fn trained(version: &'v ServingVersion, slot: u32) -> Self {
-        Self::Trained(version.theta.row(slot as usize), slot)
-    }
-
-    pub(crate) fn offset(&self) -> f32 {
-        match self {
-            Self::Trained(row, _) => row.offset,
-            Self::Later(item) => item.offset,
-            Self::InContext(item) => item.of.offset(),
-        }
-    }
-
-    pub(crate) fn features(&self) -> &[f32] {
-        match self {
-            Self::Trained(row, _) => row.features,
-            Self::Later(item) => &item.features,
-            Self::InContext(item) => &item.features,
-        }
-    }
-
-    pub(crate) fn known(&self) -> bool {
-        match self {
-            Self::Trained(..) => true,
-            Self::Later(item) => item.known,
-            Self::InContext(item) => item.of.known(),
-        }
-    }
-
-    /// The write that froze these features. The table's own features are durable from the start.
-    pub(crate) fn frozen(&self) -> Option<&Ticket> {
-        match self {
-            Self::Trained(..) => Some(&Ticket::DURABLE),
-            Self::Later(item) => item.frozen.as_ref(),
-            Self::InContext(item) => item.of.frozen(),
-        }
-    }
-
-    /// The item's revision at which the features were read; `None` for a row of the table, which
-    /// never changes.
-    pub(crate) fn revision(&self) -> Option<u64> {
-        match self {
-            Self::Trained(..) => None,
-            Self::Later(item) => Some(item.revision),
-            Self::InContext(item) => item.of.revision(),
-        }
-    }
-
-    pub(crate) fn origin(&self) -> FeatureOrigin {
-        match self {
-            Self::Trained(..) => FeatureOrigin::Trained,
-            Self::Later(item) => item.origin,
-            Self::InContext(item) => item.of.origin(),
-        }
-    }
-
-    /// Whether it is a row of the table.
-    pub(crate) fn is_trained(&self) -> bool {
-        self.origin() == FeatureOrigin::Trained
-    }
-
-    /// What the parts of its version need to know of it.
-    pub(crate) fn parts<'a>(&'a self, parts: &'a Parts) -> &'a ItemParts {
-        match self {
-            Self::Trained(_, row) => parts.of_row(*row as usize),
-            Self::Later(item) => {
-                let described = item.described.as_ref();
-                &described.expect("an item is resolved with what the parts of its version need").parts
-            }
-            Self::InContext(item) => item.of.parts(parts),
-        }
-    }
-
-    /// The computed parts that it lacks; none unless it is in a context.
-    pub(crate) fn missing(&self) -> MissingParts {
-        match self {
-            Self::InContext(item) => item.missing,
-            _ => MissingParts::default(),
-        }
-    }
-
-    /// Whether parts that are computed for one are those of the other.
-    pub(crate) fn computes_as(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Trained(_, row), Self::Trained(_, other)) => row == other,
-            (Self::Later(item), Self::Later(other)) => {
-                item.features == other.features && item.described == other.described
-            }
-            _ => false,
-        }
-    }
-}
-
-impl LaterItem {
-    fn frozen_with(&self, ticket: Ticket) -> Self {
-        Self { frozen: Some(ticket), ..self.clone() }
-    }
-}
-
-impl FreshFeatures for LaterItem {
-    fn offset(&self) -> f32 {
-        self.offset
-    }
-
-    fn features(&self) -> &[f32] {
-        &self.features
-    }
-}
-
-impl Held for Arc<LaterItem> {
-    fn bytes(&self) -> usize {
-        let described = self.described.as_ref().map_or(0, |described| described.bytes());
-        size_of::<LaterItem>() + size_of_val(&*self.features) + described
-    }
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct FeatureKey {

@@ -2,6 +2,7 @@
 
 mod amend;
 mod default_rewards;
+mod learnt_features;
 mod observe;
 
 use std::sync::Arc;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{
-    Context, DecisionFacts, ItemId, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record,
-    RecordKind, RecordedContext, Sequence, StreamFields, Timestamp, UserEpoch, UserId,
+    DecisionFacts, ItemId, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind,
+    RecordedContext, Sequence, StreamFields, Timestamp, UserEpoch, UserId,
 };
 use celeris_storage::{AckMode, Append, Appended, Event, Existing, Placed};
 
+use super::learnt_features::learnt_features;
 use super::{Ingest, check_id};
 use crate::attribution::Target;
-use crate::computed::{InContext, one_in_context};
 use crate::error::PredictorError;
 use crate::exploration::RewardSource;
 use crate::features::Resolved;
@@ -204,28 +204,6 @@ impl Ingest {
         Ok(pending)
     }
 
-    /// The features of an item for the versions that have computed parts, so that nothing is computed under the user's lock
-    /// unless the item changes meanwhile.
-    fn computed_ahead<'v>(
-        &self,
-        (versions, slots): (&'v [Arc<ServingVersion>], &[Option<u32>]),
-        subject: &Subject,
-        (item, context): (&ItemId, Option<&Context>),
-    ) -> Result<Vec<Option<Resolved<'v>>>, PredictorError> {
-        let scope = self.features.scope_of(&subject.model.stream, &subject.key.user);
-        let ahead = |(version, slot): (&'v Arc<ServingVersion>, &Option<u32>)| {
-            if version.parts.is_none() {
-                return Ok(None);
-            }
-            let resolved = match slot {
-                Some(slot) => Resolved::trained(version, *slot),
-                None => self.features.resolve(version, scope, item)?,
-            };
-            Ok(Some(one_in_context(version, resolved, context)))
-        };
-        versions.iter().zip(slots).map(ahead).collect()
-    }
-
     fn learn(
         &self,
         addressed: &Addressed,
@@ -358,24 +336,6 @@ impl Ingest {
             joined: pending.joined,
         })
     }
-}
-
-/// The features that versions learn from: with their computed parts, which are those of `ahead` unless the item has changed.
-fn learnt_features<'v>(
-    versions: &'v [Arc<ServingVersion>],
-    resolved: Vec<Resolved<'v>>,
-    ahead: impl Iterator<Item = Option<Resolved<'v>>>,
-    context: Option<&RecordedContext>,
-) -> Vec<Resolved<'v>> {
-    let computed =
-        |((version, resolved), ahead): ((&'v Arc<ServingVersion>, Resolved<'v>), Option<Resolved<'v>>)| match ahead {
-            _ if version.parts.is_none() => resolved,
-            Some(Resolved::InContext(ahead)) if ahead.of.computes_as(&resolved) => {
-                Resolved::InContext(Box::new(InContext { of: resolved, ..*ahead }))
-            }
-            _ => one_in_context(version, resolved, context.map(RecordedContext::named).as_ref()),
-        };
-    versions.iter().zip(resolved).zip(ahead).map(computed).collect()
 }
 
 fn clipped(sent: &Observation, label: f32) -> Option<f32> {
