@@ -3,12 +3,13 @@
 //! A trained item has its row in the version's table. Any other item has the first that exists of:
 //! the features frozen for it under this version; the features supplied by a caller; the output of
 //! the version's attribute map; the version's cold-item features. Computed parts are added to each
-//! ([`crate::computed`]), and what they need to know of the item is frozen with its features. Features are frozen before a
+//! ([`computed`]), and what they need to know of the item is frozen with its features. Features are frozen before a
 //! user's state learns from them, so that the state stays a function of the log: an observation
 //! freezes its item's features under the serving versions in the same atomic write, and a state
 //! that is built or catches up under any version freezes those of its history, and the reply waits
 //! for that write. Until features are frozen, new features or attributes take effect at once.
 
+mod computed;
 mod resolved;
 
 use std::collections::HashMap;
@@ -24,10 +25,11 @@ use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cache::{BoundedCache, Held};
-use crate::computed::DescribedItem;
 use crate::error::PredictorError;
 use crate::version::ServingVersion;
 
+use computed::DescribedItem;
+pub(crate) use computed::{InContext, MissingVariance, in_context, missing_parts, one_in_context};
 pub(crate) use resolved::{LaterItem, Resolved};
 
 /// The users for whom features of an item are resolved and frozen: those of one shard of a stream.

@@ -20,7 +20,6 @@ mod activation;
 pub mod attribution;
 mod cache;
 mod catalog;
-mod computed;
 pub mod error;
 mod explain;
 pub mod exploration;

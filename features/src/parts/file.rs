@@ -1,6 +1,6 @@
 //! The files of parts in a version directory: `parts.json` with `format` and the [`PartSpec`]s, the objects that their
 //! pipelines name, and the attributes of the items of the table, from which the parts were computed. A version is whole by
-//! itself: it serves the same after its pipelines were declared anew or deleted.
+//! itself: it serves the same after its pipelines were declared again or deleted.
 
 use std::fs;
 use std::path::Path;

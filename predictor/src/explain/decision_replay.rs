@@ -11,8 +11,8 @@ use celeris_model::{Decision, Estimate, InputsDigest, ItemId, Record, RecordKind
 
 use super::Explainer;
 use super::replay::examples;
-use crate::computed::{in_context, one_in_context};
 use crate::error::PredictorError;
+use crate::features::{in_context, one_in_context};
 use crate::ranking::{Draw, PolicyInputs, Seed, estimates, explored, inputs_digest, is_arranged};
 use crate::version::ServingVersion;
 

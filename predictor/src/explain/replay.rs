@@ -10,9 +10,8 @@ use celeris_model::preference::Takings;
 use celeris_model::{Estimate, Example, ItemId, Record, RecordKind, Sequence, Shard, StreamName, UserId, UserModel};
 use celeris_storage::Storage;
 
-use crate::computed::{in_context, one_in_context};
 use crate::error::PredictorError;
-use crate::features::{FeatureStore, LaterItem, Resolved};
+use crate::features::{FeatureStore, LaterItem, Resolved, in_context, one_in_context};
 use crate::ranking::scores;
 use crate::version::ServingVersion;
 

@@ -6,8 +6,8 @@ use celeris_features::{ItemFeatures, ItemParts, MissingParts, Parts};
 use celeris_model::FeatureOrigin;
 use celeris_storage::Ticket;
 
+use super::computed::{DescribedItem, InContext};
 use crate::cache::Held;
-use crate::computed::{DescribedItem, InContext};
 use crate::index::FreshFeatures;
 use crate::version::ServingVersion;
 

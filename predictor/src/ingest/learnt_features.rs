@@ -5,9 +5,8 @@ use std::sync::Arc;
 use celeris_model::{Context, ItemId, RecordedContext};
 
 use super::Ingest;
-use crate::computed::{InContext, one_in_context};
 use crate::error::PredictorError;
-use crate::features::Resolved;
+use crate::features::{InContext, Resolved, one_in_context};
 use crate::users::Subject;
 use crate::version::ServingVersion;
 

@@ -16,9 +16,8 @@ use super::inputs::PolicyInputs;
 use super::propensities::{Estimator, PendingPropensities};
 use super::scorer::{ResolvedItems, ScoredCandidates, estimates};
 use super::{Ranked, Ranking, Scored};
-use crate::computed::missing_parts;
 use crate::exploration::ExplorationCounts;
-use crate::features::Resolved;
+use crate::features::{Resolved, missing_parts};
 use crate::users::{Persistence, Subject, UserSnapshot};
 use crate::version::ServingVersion;
 

@@ -3,8 +3,8 @@
 use celeris_model::{Context, Estimate, ItemId, Loss, ModelName, UserEpoch, UserId, VersionId};
 
 use super::{Ranker, ResolvedItems};
-use crate::computed::missing_parts;
 use crate::error::PredictorError;
+use crate::features::missing_parts;
 use crate::selection::SelectedBy;
 use crate::users::{Subject, UserSnapshot, UserStatus};
 

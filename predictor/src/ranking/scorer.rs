@@ -13,9 +13,8 @@ use super::Scored;
 use super::inputs::PolicyInputs;
 use super::predictions::{CachedPrediction, CachedPredictions, PredictionCache, PredictionKey};
 use crate::cache::BoundedCache;
-use crate::computed::{MissingVariance, in_context};
 use crate::error::PredictorError;
-use crate::features::{FeatureStore, Resolved};
+use crate::features::{FeatureStore, MissingVariance, Resolved, in_context};
 use crate::users::{Persistence, Subject, UserSnapshot, UserStatus};
 use crate::version::ServingVersion;
 

@@ -19,9 +19,8 @@ use super::{
     Aggregate, DIVERSE_POLICY, Recommendation, Recommender, Recommending, Relevant, marginal_relevance,
     without_constant,
 };
-use crate::computed::missing_parts;
 use crate::error::PredictorError;
-use crate::features::Resolved;
+use crate::features::{Resolved, missing_parts};
 use crate::ranking::{Ranked, Ranking, ResolvedItems, Scored, estimates, new_decision_id, scores};
 use crate::users::{Subject, UserSnapshot};
 

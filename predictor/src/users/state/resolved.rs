@@ -4,9 +4,8 @@ use celeris_model::{Example, History, Timestamp};
 use celeris_storage::Event;
 
 use super::{Sources, Stretch};
-use crate::computed::one_in_context;
 use crate::error::PredictorError;
-use crate::features::Resolved;
+use crate::features::{Resolved, one_in_context};
 use crate::version::ServingVersion;
 
 /// Features resolved for the examples of a stretch.

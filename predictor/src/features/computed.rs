@@ -4,7 +4,7 @@ use celeris_features::{ItemParts, MissingParts, Parts};
 use celeris_model::{Context, UserModel};
 use serde_json::{Map, Value};
 
-use crate::features::Resolved;
+use super::Resolved;
 use crate::version::ServingVersion;
 
 /// Features of an item in a context.
