@@ -154,7 +154,7 @@ impl<'a> Overload<'a> {
         Ok(count as f64 / started.elapsed().as_secs_f64())
     }
 
-    /// Submits so many batches a second until it is done; returns how many, and how many were refused.
+    /// Submits batches at this rate until it is done; returns the numbers of submitted and of refused batches.
     fn run(&self, rate: f64, done: &AtomicBool) -> Result<(u64, u64), Failure> {
         let mut rng = scene::rng(98);
         let (started, mut offered, mut refused) = (Instant::now(), 0_u64, 0_u64);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use celeris_model::{Context, ItemId, RecordedContext};
+use celeris_model::{ItemId, RecordedContext};
 
 use super::Ingest;
 use crate::error::PredictorError;
@@ -12,13 +12,17 @@ use crate::version::ServingVersion;
 
 impl Ingest {
     /// The features of an item for the versions that have computed parts, so that nothing is computed under the user's lock
-    /// unless the item changes meanwhile.
+    /// unless the item changes meanwhile. Empty if no version has parts: then nothing is done.
     pub(super) fn computed_ahead<'v>(
         &self,
         (versions, slots): (&'v [Arc<ServingVersion>], &[Option<u32>]),
         subject: &Subject,
-        (item, context): (&ItemId, Option<&Context>),
+        (item, context): (&ItemId, Option<&RecordedContext>),
     ) -> Result<Vec<Option<Resolved<'v>>>, PredictorError> {
+        if versions.iter().all(|version| version.parts.is_none()) {
+            return Ok(Vec::new());
+        }
+        let context = context.map(RecordedContext::named);
         let scope = self.features.scope_of(&subject.model.stream, &subject.key.user);
         let ahead = |(version, slot): (&'v Arc<ServingVersion>, &Option<u32>)| {
             if version.parts.is_none() {
@@ -28,19 +32,23 @@ impl Ingest {
                 Some(slot) => Resolved::trained(version, *slot),
                 None => self.features.resolve(version, scope, item)?,
             };
-            Ok(Some(one_in_context(version, resolved, context)))
+            Ok(Some(one_in_context(version, resolved, context.as_ref())))
         };
         versions.iter().zip(slots).map(ahead).collect()
     }
 }
 
-/// The features that versions learn from: with their computed parts, which are those of `ahead` unless the item has changed.
+/// The features that versions learn from: with their computed parts, which are those of `ahead`
+/// ([`Ingest::computed_ahead`]) unless the item has changed.
 pub(super) fn learnt_features<'v>(
     versions: &'v [Arc<ServingVersion>],
     resolved: Vec<Resolved<'v>>,
-    ahead: impl Iterator<Item = Option<Resolved<'v>>>,
+    ahead: impl ExactSizeIterator<Item = Option<Resolved<'v>>>,
     context: Option<&RecordedContext>,
 ) -> Vec<Resolved<'v>> {
+    if ahead.len() == 0 {
+        return resolved;
+    }
     let computed =
         |((version, resolved), ahead): ((&'v Arc<ServingVersion>, Resolved<'v>), Option<Resolved<'v>>)| match ahead {
             _ if version.parts.is_none() => resolved,

@@ -69,7 +69,8 @@ pub struct PendingObservation {
 struct Learners<'a> {
     versions: &'a [Arc<ServingVersion>],
     slots: &'a [Option<u32>],
-    /// For each version with computed parts, its features of the item, computed before the user's lock is taken.
+    /// For each version with computed parts, its features of the item, computed before the user's lock is taken; empty if
+    /// no version has parts.
     ahead: Vec<Option<Resolved<'a>>>,
 }
 
@@ -192,8 +193,8 @@ impl Ingest {
         let subject = &addressed.subject;
         let versions = self.models.learners(&subject.model.stream);
         let slots: Vec<Option<u32>> = versions.iter().map(|version| version.theta.slot(&observation.item)).collect();
-        let context = addressed.context.as_ref().map(|context| context.named());
-        let ahead = self.computed_ahead((&versions, &slots), subject, (&observation.item, context.as_ref()))?;
+        let context = addressed.context.as_deref();
+        let ahead = self.computed_ahead((&versions, &slots), subject, (&observation.item, context))?;
         let learners = Learners { versions: &versions, slots: &slots, ahead };
         let pending = self.users.with_state(subject, |state, sources| {
             self.learn(addressed, learners, (state, sources), observation, ack)
@@ -228,12 +229,8 @@ impl Ingest {
         let is_given = observation.context.is_some() || joined != Some(Joined::Unknown);
         let context = context.clone().filter(|_| is_given);
         let (resolved, freeze) = self.features.freeze(versions, slots, sources.scope(), &observation.item)?;
-        let resolved = learnt_features(
-            versions,
-            resolved,
-            ahead.into_iter().map(|ahead| ahead.filter(|_| is_given)),
-            context.as_deref(),
-        );
+        let ahead = ahead.into_iter().map(|ahead| ahead.filter(|_| is_given));
+        let resolved = learnt_features(versions, resolved, ahead, context.as_deref());
         let mut predictions = Vec::with_capacity(versions.len());
         for (version, features) in versions.iter().zip(&resolved) {
             let model = state.model(version, sources)?;

@@ -27,7 +27,8 @@ use crate::error::RetrainError;
 use crate::ratings::{Rating, Ratings};
 use crate::trained::Trained;
 
-/// Maximum number of ratings that pipelines and weights are fitted to: those of as many users as have so many.
+/// Maximum number of ratings that pipelines and weights are fitted to, approximately. Of a longer log, the ratings of every
+/// n-th user are taken.
 const RATINGS_MAX: usize = 2_000_000;
 
 /// Maximum number of computed values in memory.
