@@ -249,12 +249,16 @@ async fn connect_once(options: &ClusterOptions) -> Result<(Client, Access), Clus
 
 async fn open(options: &ClusterOptions) -> Result<Client, ClusterError> {
     let servers = options.servers.join(", ");
+    let count = options.servers.len();
     let connect = ConnectOptions::new()
         .name(format!("celeris {} {}", options.cluster, options.node))
         .connection_timeout(Duration::from_secs(2))
         .ping_interval(Duration::from_secs(2))
         .request_timeout(Some(Duration::from_secs(3)))
-        .reconnect_delay_callback(|attempts| Duration::from_millis(100 * (attempts as u64).min(10)));
+        // Every server is tried without a pause before any is tried again.
+        .reconnect_delay_callback(move |attempts| {
+            Duration::from_millis(100 * (attempts.saturating_sub(count) as u64).min(10))
+        });
     let addresses: Result<Vec<async_nats::ServerAddr>, _> =
         options.servers.iter().map(|server| server.parse()).collect();
     let addresses =
