@@ -80,10 +80,11 @@ pub enum Kind {
     Components = 6,
     Embedding = 7,
     Trees = 8,
+    Onnx = 9,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Dictionary,
         Self::Weights,
         Self::Idf,
@@ -92,6 +93,7 @@ impl Kind {
         Self::Components,
         Self::Embedding,
         Self::Trees,
+        Self::Onnx,
     ];
 
     #[must_use]
@@ -105,6 +107,7 @@ impl Kind {
             Self::Components => "components",
             Self::Embedding => "embedding",
             Self::Trees => "trees",
+            Self::Onnx => "onnx",
         }
     }
 

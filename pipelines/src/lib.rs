@@ -10,7 +10,7 @@
 //! | [`spec`] | declarations as they are written in JSON |
 //! | [`objects`] | learnt parameters, named by their checksums |
 //! | [`graph`] | declarations that are checked: names, types, objects |
-//! | [`operators`] | the computation of one operator; [`text`] and [`trees`] have the larger ones |
+//! | [`operators`] | the computation of one operator; [`text`], [`trees`] and [`networks`] have the larger ones |
 //! | [`optimizer`] | rewriting of graphs, one rule a file |
 //! | [`stages`] | physical stages, their catalog, and results that plans share |
 //! | [`plan`] | compilation, the request-response engine, explanations |
@@ -27,6 +27,7 @@ pub mod ids;
 pub mod import;
 pub mod keys;
 pub mod limits;
+pub mod networks;
 pub mod objects;
 pub mod operators;
 pub mod optimizer;

@@ -52,6 +52,18 @@ pub const CLUSTERS_MAX: usize = 1024;
 /// Size of an encoded object, in bytes.
 pub const OBJECT_BYTES_MAX: usize = 256 << 20;
 
+/// Size of the object of an ONNX graph, in bytes.
+pub const NETWORK_BYTES_MAX: usize = 64 << 20;
+
+/// Number of nodes of an ONNX graph that one operator runs. The time that a plan takes grows with its square.
+pub const NETWORK_NODES_MAX: usize = 256;
+
+/// Number of elements of all values that an ONNX graph computes for a row.
+pub const NETWORK_ELEMENTS_MAX: usize = 1 << 22;
+
+/// Number of products that an ONNX graph computes for a row, with those that the widths of its kernels add.
+pub const NETWORK_WORK_MAX: usize = 1 << 26;
+
 /// Length of a text that is read, in bytes; the rest of a longer one is ignored.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
 

@@ -144,7 +144,7 @@ struct Confined {
     why: &'static str,
 }
 
-const CONFINED: [Confined; 4] = [
+const CONFINED: [Confined; 5] = [
     Confined {
         packages: &["rocksdb", "librocksdb-sys"],
         to: &["celeris-storage"],
@@ -166,6 +166,11 @@ const CONFINED: [Confined; 4] = [
         packages: &["axum", "axum-extra", "hyper", "tower-http", "utoipa", "utoipa-axum"],
         to: &["celeris-api", "celeris-bench", "celeris-tests"],
         why: "only celeris-api, and the benches and tests that drive it, know HTTP serving",
+    },
+    Confined {
+        packages: &["tract-onnx", "tract-core", "tract-hir"],
+        to: &["celeris-pipelines"],
+        why: "only celeris-pipelines runs graphs of other libraries",
     },
 ];
 
@@ -309,13 +314,15 @@ mod tests {
     }
 
     #[test]
-    fn rocksdb_nats_http_and_columnar_files_stay_in_their_crates() {
+    fn rocksdb_nats_http_columnar_files_and_foreign_graphs_stay_in_their_crates() {
         let crates = workspace(&[
             ("celeris-features", &["arrow"]),
             ("celeris-formats", &["arrow", "parquet"]),
             ("celeris-predictor", &["rocksdb"]),
             ("celeris-manager", &["axum", "tower"]),
             ("celeris-api", &["async-nats"]),
+            ("celeris-pipelines", &["tract-onnx"]),
+            ("celeris-manager", &["tract-onnx"]),
             ("celeris-tests", &["rocksdb", "utoipa"]),
         ]);
         assert_eq!(
@@ -325,6 +332,7 @@ mod tests {
                 "celeris-predictor -> rocksdb: only celeris-storage knows RocksDB",
                 "celeris-manager -> axum: only celeris-api, and the benches and tests that drive it, know HTTP serving",
                 "celeris-api -> async-nats: only celeris-cluster, and the bench that it is compared by, know NATS",
+                "celeris-manager -> tract-onnx: only celeris-pipelines runs graphs of other libraries",
                 "celeris-tests -> rocksdb: only celeris-storage knows RocksDB",
             ]
         );

@@ -207,6 +207,7 @@ mirror_enum! {
         Components,
         Embedding,
         Trees,
+        Onnx,
     }
 }
 

@@ -39,7 +39,8 @@ pub(super) fn implied_type(operator: &Operator) -> Option<FieldType> {
         | Operator::Impute(_)
         | Operator::Concat(_)
         | Operator::Linear(_)
-        | Operator::Trees(_) => Some(FieldType::Number),
+        | Operator::Trees(_)
+        | Operator::Onnx(_) => Some(FieldType::Number),
         _ => None,
     }
 }
@@ -141,6 +142,7 @@ impl<'a> Resolver<'a> {
             Operator::Kmeans(kmeans) => self.kmeans(check, kmeans),
             Operator::Linear(linear) => self.linear(check, linear),
             Operator::Trees(trees) => self.trees(check, trees),
+            Operator::Onnx(onnx) => self.onnx(check, onnx),
         }
     }
 
@@ -381,6 +383,20 @@ impl Resolver<'_> {
         check.columns("ensemble", trees.ensemble, input, ensemble.inputs())?;
         let schema = Schema::Dense(Some(ensemble.outputs() as u32));
         Ok(maybe(input.columns().map(|_| Op::Trees(ensemble)), schema, None))
+    }
+
+    fn onnx(&mut self, check: Check, onnx: &spec::Onnx) -> Result<Resolved, PipelineError> {
+        check.count(1, INPUTS_MAX)?;
+        check.each_takes("vectors", |schema| is_numeric(schema) || matches!(schema, Schema::Sparse(_)))?;
+        let content = self.object(check, "model", onnx.model, Kind::Onnx)?;
+        let Content::Onnx(network) = content else { return Ok(maybe(None, Schema::Dense(None), None)) };
+        check.same("model", onnx.model, "inputs", (check.inputs.len(), network.inputs().len()))?;
+        for ((_, input), columns) in check.inputs.iter().zip(network.inputs()) {
+            check.columns("model", onnx.model, *input, *columns)?;
+        }
+        let schema = Schema::Dense(Some(network.outputs() as u32));
+        let is_known = check.inputs.iter().all(|(_, input)| input.columns().is_some());
+        Ok(maybe(is_known.then_some(Op::Onnx(network)), schema, None))
     }
 }
 

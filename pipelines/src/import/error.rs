@@ -36,7 +36,7 @@ pub enum ImportError {
         part: String,
         problem: String,
     },
-    /// The output of an ONNX graph depends on operators that no operator of a pipeline stands for.
+    /// The output of an ONNX graph depends on operators that no operator of a pipeline stands for or can run.
     #[error("the model needs the operators {}, which cannot be imported", operators.join(", "))]
     Opaque {
         /// In alphabetical order.

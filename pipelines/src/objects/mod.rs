@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::error::PipelineError;
 use crate::limits::OBJECT_BYTES_MAX;
+use crate::networks::Network;
 use crate::trees::TreeEnsemble;
 
 pub use crate::ids::{Kind, ObjectId};
@@ -36,6 +37,7 @@ pub enum Content {
     Components(Arc<Components>),
     Embedding(Arc<EmbeddingTable>),
     Trees(Arc<TreeEnsemble>),
+    Onnx(Arc<Network>),
 }
 
 /// An object with its name.
@@ -76,6 +78,10 @@ impl Object {
                 let trees = TreeEnsemble::decode(decoder.rest());
                 Content::Trees(Arc::new(trees.map_err(|error| PipelineError::object(error.to_string()))?))
             }
+            Kind::Onnx => {
+                let network = Network::new(decoder.rest().to_vec());
+                Content::Onnx(Arc::new(network.map_err(|error| PipelineError::object(error.to_string()))?))
+            }
         };
         decoder.end()?;
         Ok(Self { id: ObjectId::of(bytes), bytes: bytes.len(), content })
@@ -110,6 +116,7 @@ impl Content {
             Self::Components(_) => Kind::Components,
             Self::Embedding(_) => Kind::Embedding,
             Self::Trees(_) => Kind::Trees,
+            Self::Onnx(_) => Kind::Onnx,
         }
     }
 
@@ -128,6 +135,7 @@ impl Content {
             Self::Components(components) => components.write(&mut encoder),
             Self::Embedding(table) => table.write(&mut encoder),
             Self::Trees(trees) => encoder.raw(&trees.encode()),
+            Self::Onnx(network) => encoder.raw(network.bytes()),
         }
         encoder.into_bytes()
     }

@@ -1,6 +1,8 @@
 //! Operators over dense vectors.
 
+use super::Inputs;
 use super::categorical::each_text;
+use crate::networks::Network;
 use crate::objects::{Centroids, Components, EmbeddingTable};
 use crate::spec::ClusterOutput;
 use crate::trees::TreeEnsemble;
@@ -80,6 +82,18 @@ pub(super) fn trees(trees: &TreeEnsemble, input: View, row: &mut Vec<f32>, out: 
     outputs.resize(trees.outputs(), 0.0);
     trees.score(row, outputs);
     outputs.iter_mut().for_each(|output| *output = bounded(f64::from(*output)));
+}
+
+/// The outputs of a graph of ONNX operators. A missing entry counts as 0.
+pub(super) fn onnx<I: Inputs + ?Sized>(network: &Network, inputs: &I, row: &mut Vec<f32>, out: &mut Slot) {
+    row.clear();
+    for (input, columns) in network.inputs().iter().enumerate() {
+        let begin = row.len();
+        row.resize(begin + columns, 0.0);
+        write_row(inputs.get(input), &mut row[begin..]);
+    }
+    row.iter_mut().filter(|number| number.is_nan()).for_each(|number| *number = 0.0);
+    network.run(row, out.dense());
 }
 
 /// Writes a vector as trees read it, over zeros. Columns that a sparse vector does not have are 0.

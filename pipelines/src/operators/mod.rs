@@ -20,6 +20,7 @@ use std::sync::Arc;
 use celeris_model::Context;
 use serde_json::{Map, Value};
 
+use crate::networks::Network;
 use crate::objects::{Centroids, Components, Dictionary, EmbeddingTable, Idf, Moments, Weights};
 use crate::spec::{ClusterOutput, FieldType, Link, Norm, Side, Words};
 use crate::text::{CharGrams, Columns, TextScratch, WordGrams};
@@ -152,6 +153,7 @@ pub enum Op {
     Kmeans(Arc<Centroids>, ClusterOutput),
     Linear(LinearOp),
     Trees(Arc<TreeEnsemble>),
+    Onnx(Arc<Network>),
     /// Of the optimizer: [`Op::Linear`] over some columns.
     Part(PartOp),
     /// Of the optimizer: [`Op::Cross`] and [`Op::Part`] in one.
@@ -214,6 +216,7 @@ impl Op {
             Self::Kmeans(centroids, gives) => dense::kmeans(centroids, *gives, inputs.get(0), out),
             Self::Linear(linear) => linear::linear(linear, inputs.get(0), out),
             Self::Trees(trees) => dense::trees(trees, inputs.get(0), around.row, out),
+            Self::Onnx(network) => dense::onnx(network, inputs, around.row, out),
             Self::Part(part) => linear::part(part, inputs.get(0), out),
             Self::CrossPart(cross) => cross::cross_part(cross, inputs, around.cross, around.memo, out),
             Self::Total => linear::total(inputs, out),
@@ -265,6 +268,7 @@ impl Op {
             Self::Kmeans(..) => "kmeans",
             Self::Linear(_) => "linear",
             Self::Trees(_) => "trees",
+            Self::Onnx(_) => "onnx",
             Self::Part(_) => "linear_part",
             Self::CrossPart(_) => "cross_linear_part",
             Self::Total => "total",
@@ -277,7 +281,12 @@ impl Op {
     #[must_use]
     pub fn is_breaker(&self) -> bool {
         match self {
-            Self::Concat(_) | Self::Cross(_) | Self::CrossPart(_) | Self::Total | Self::Normalize(_) => true,
+            Self::Concat(_)
+            | Self::Cross(_)
+            | Self::CrossPart(_)
+            | Self::Total
+            | Self::Normalize(_)
+            | Self::Onnx(_) => true,
             Self::TfIdf(weighting) => weighting.norm.is_some(),
             _ => false,
         }

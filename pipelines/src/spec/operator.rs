@@ -6,7 +6,7 @@ use crate::objects::ObjectId;
 
 use super::parameters::{
     Bucketize, Categories, CharNgrams, Concat, Constant, Cross, Cyclic, Embedding, Field, Hash, Impute, Kmeans, Linear,
-    Normalize, Pca, Presence, Scale, TfIdf, Tokenize, Trees, WordNgrams,
+    Normalize, Onnx, Pca, Presence, Scale, TfIdf, Tokenize, Trees, WordNgrams,
 };
 
 /// A node of a pipeline.
@@ -35,6 +35,7 @@ pub enum Operator {
     Kmeans(Kmeans),
     Linear(Linear),
     Trees(Trees),
+    Onnx(Onnx),
 }
 
 impl Operator {
@@ -64,6 +65,7 @@ impl Operator {
             Self::Kmeans(_) => "kmeans",
             Self::Linear(_) => "linear",
             Self::Trees(_) => "trees",
+            Self::Onnx(_) => "onnx",
         }
     }
 
@@ -90,14 +92,16 @@ impl Operator {
             | Self::Kmeans(Kmeans { input, .. })
             | Self::Linear(Linear { input, .. })
             | Self::Trees(Trees { input, .. }) => std::slice::from_ref(input),
-            Self::Cross(Cross { inputs, .. }) | Self::Concat(Concat { inputs }) => inputs,
+            Self::Cross(Cross { inputs, .. }) | Self::Concat(Concat { inputs }) | Self::Onnx(Onnx { inputs, .. }) => {
+                inputs
+            }
         }
     }
 
     /// The field that refers to its inputs.
     #[must_use]
     pub fn input_field(&self) -> &'static str {
-        if matches!(self, Self::Cross(_) | Self::Concat(_)) { "inputs" } else { "input" }
+        if matches!(self, Self::Cross(_) | Self::Concat(_) | Self::Onnx(_)) { "inputs" } else { "input" }
     }
 
     /// The field of a learnt parameter that is not there yet. Columns of a category need none.
@@ -135,6 +139,7 @@ impl Operator {
             Self::Kmeans(kmeans) => kmeans.centroids,
             Self::Linear(linear) => linear.weights,
             Self::Trees(trees) => Some(trees.ensemble),
+            Self::Onnx(onnx) => Some(onnx.model),
             Self::Field(_)
             | Self::Constant(_)
             | Self::Tokenize(_)
@@ -189,7 +194,7 @@ impl Operator {
             | Self::Kmeans(Kmeans { input, .. })
             | Self::Linear(Linear { input, .. })
             | Self::Trees(Trees { input, .. }) => input.clear(),
-            Self::Cross(Cross { inputs, .. }) | Self::Concat(Concat { inputs }) => {
+            Self::Cross(Cross { inputs, .. }) | Self::Concat(Concat { inputs }) | Self::Onnx(Onnx { inputs, .. }) => {
                 inputs.iter_mut().for_each(String::clear);
             }
         }

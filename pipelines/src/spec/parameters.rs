@@ -360,3 +360,12 @@ pub struct Trees {
     pub input: String,
     pub ensemble: ObjectId,
 }
+
+/// A graph of ONNX operators, run as a whole over the vectors that are its inputs. A missing entry counts as 0; if the
+/// graph fails for a row, all outputs are missing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Onnx {
+    pub inputs: Vec<String>,
+    pub model: ObjectId,
+}

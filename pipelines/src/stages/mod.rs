@@ -69,6 +69,7 @@ impl Stage {
                     | Op::Pca(_)
                     | Op::Kmeans(..)
                     | Op::Trees(_)
+                    | Op::Onnx(_)
             )
         })
     }

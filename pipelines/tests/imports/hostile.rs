@@ -3,7 +3,7 @@
 use super::*;
 
 /// A field with bytes.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut encoded = vec![number << 3 | 2];
     let mut length = bytes.len();
     while length >= 0x80 {
@@ -15,7 +15,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A node of `ai.onnx.ml` or, if `attributes` is empty, of the main domain.
-fn node(operator: &str, inputs: &[&str], output: &str, attributes: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn node(operator: &str, inputs: &[&str], output: &str, attributes: &[Vec<u8>]) -> Vec<u8> {
     let mut node: Vec<u8> = inputs.iter().flat_map(|input| field(1, input.as_bytes())).collect();
     node.extend(field(2, output.as_bytes()));
     node.extend(field(4, operator.as_bytes()));
@@ -26,7 +26,7 @@ fn node(operator: &str, inputs: &[&str], output: &str, attributes: &[Vec<u8>]) -
     field(1, &node)
 }
 
-fn integers(name: &str, values: &[u8]) -> Vec<u8> {
+pub(super) fn integers(name: &str, values: &[u8]) -> Vec<u8> {
     [field(1, name.as_bytes()), field(8, values)].concat()
 }
 

@@ -4,6 +4,7 @@
 
 mod damage;
 mod hostile;
+mod networks;
 mod refused;
 
 use std::collections::BTreeMap;

@@ -19,6 +19,7 @@ fn samples() -> Vec<Content> {
         Content::Centroids(Arc::new(Centroids::new(2, vec![0.0, 1.0, 2.0, 3.0]).unwrap())),
         Content::Components(Arc::new(Components::new(vec![0.0, 1.0], vec![1.0, 0.0]).unwrap())),
         Content::Embedding(Arc::new(EmbeddingTable::new(keys, 2, vec![0.0, 1.0, 2.0, 3.0]).unwrap())),
+        Object::decode(&crate::networks::object(&[vec![0.5, -1.0, 0.25, 2.0]])).unwrap().content().clone(),
     ]
 }
 
@@ -74,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_an_object_or_refused(kind in 0..9_u8, body in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn any_bytes_are_an_object_or_refused(kind in 0..11_u8, body in prop::collection::vec(any::<u8>(), 0..64)) {
         let bytes = [&b"CELO"[..], &[kind, 1], &body].concat();
         if let Ok(object) = Object::decode(&bytes) {
             prop_assert_eq!(object.content().encode(), bytes);

@@ -227,7 +227,7 @@ impl Maker {
     }
 
     fn add_random(&mut self) {
-        match self.rng.random_range(0..18) {
+        match self.rng.random_range(0..19) {
             0 => {
                 let Some(text) = self.pick(|made| made.kind == Kind::Text) else { return };
                 let words = if self.rng.random_bool(0.5) { Words::Unicode } else { Words::TwoOrMore };
@@ -263,6 +263,7 @@ impl Maker {
             14 => self.embedding(),
             15 => self.dense(),
             16 => self.trees(),
+            17 => self.network(),
             _ => self.linear(),
         }
     }
@@ -387,6 +388,22 @@ impl Maker {
         let feature = self.rng.random_range(0..inputs) as u32;
         let ensemble = self.object(Content::Trees(Arc::new(stump(inputs, feature))));
         self.add(Operator::Trees(Trees { input: input.name, ensemble }), Kind::Dense(1), true, false);
+    }
+
+    fn network(&mut self) {
+        let fits = |made: &Made| {
+            made.exact && matches!(made.kind, Kind::Dense(1..=100) | Kind::Sparse(1..=100) | Kind::Number)
+        };
+        let inputs: Vec<Made> = (0..self.rng.random_range(1..=3)).filter_map(|_| self.pick(fits)).collect();
+        let columns: Vec<usize> = inputs
+            .iter()
+            .map(|made| if let Kind::Dense(dim) | Kind::Sparse(dim) = made.kind { dim } else { 1 })
+            .collect();
+        let weights: Vec<Vec<f32>> = columns.iter().map(|columns| self.floats(columns * 2)).collect();
+        let object = self.objects.insert(&crate::networks::object(&weights)).unwrap();
+        let (inputs, model) = (inputs.into_iter().map(|made| made.name).collect(), object.id());
+        self.handles.push(object);
+        self.add(Operator::Onnx(Onnx { inputs, model }), Kind::Dense(2), false, false);
     }
 
     fn linear(&mut self) {

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::super::ImportError;
 use super::super::emit::{Column, Emitter, Fields, Form, Numbers};
+use super::cut::Cut;
 use super::model::{Graph, Node, Tensor, element};
-use super::{ImportInputs, Imported, categories, linear, numeric, shape, text, trees, trees_of_version_5};
+use super::{ImportInputs, Imported, categories, cut, linear, numeric, shape, text, trees, trees_of_version_5};
 use crate::limits::{DENSE_MAX, NODES_MAX};
+use crate::networks;
 use crate::objects::{Content, ObjectId};
 use crate::trees::TreeEnsemble;
 
@@ -45,33 +47,50 @@ pub(super) enum TokenKind {
 }
 
 /// Converts the nodes that the output depends on.
-pub(super) fn convert(graph: &Graph<'_>, inputs: &ImportInputs) -> Result<Imported, ImportError> {
+pub(super) fn convert<'a>(graph: &'a Graph<'a>, inputs: &'a ImportInputs) -> Result<Imported, ImportError> {
     let last = graph.outputs.last().copied().unwrap_or_default();
     let output = inputs.output.as_deref().unwrap_or(last);
     if !graph.outputs.contains(&output) {
         return Err(unfit(output, format!("the model has no such output; it has {}", graph.outputs.join(", "))));
     }
     let needed = needed(graph, output)?;
-    let opaque: BTreeSet<&str> = graph
-        .nodes
-        .iter()
-        .filter(|node| needed.contains(&node.index))
-        .filter(|node| !is_known(node))
-        .map(|n| n.operator)
-        .collect();
-    if !opaque.is_empty() {
-        let operators = opaque.into_iter().map(|name| name.chars().take(64).collect()).collect();
+    let opaque: Vec<&Node<'_>> =
+        graph.nodes.iter().filter(|node| needed.contains(&node.index) && !is_known(node)).collect();
+    if opaque.is_empty() {
+        let before = (0..graph.nodes.len()).filter(|index| needed.contains(index)).collect();
+        return convert_cut(graph, inputs, &Cut { before, whole: Vec::new(), after: Vec::new() }, output);
+    }
+    let refused: BTreeSet<&str> =
+        opaque.iter().filter(|node| !networks::is_runnable(node)).map(|node| node.operator).collect();
+    if !refused.is_empty() {
+        let operators = refused.into_iter().map(|name| name.chars().take(64).collect()).collect();
         return Err(ImportError::Opaque { operators });
     }
+    let opaque = opaque.into_iter().map(|node| node.index).collect();
+    let mut problem = None;
+    for cut in cut::cuts(graph, &needed, &opaque) {
+        match convert_cut(graph, inputs, &cut, output) {
+            Ok(imported) => return Ok(imported),
+            // That of the finest cut names what is in the way of it.
+            Err(error) => problem = problem.or(Some(error)),
+        }
+    }
+    Err(problem.unwrap_or_else(|| unfit(output, "no node gives it")))
+}
+
+/// Converts the nodes as they are cut.
+fn convert_cut<'a>(
+    graph: &'a Graph<'a>,
+    inputs: &ImportInputs,
+    cut: &Cut,
+    output: &'a str,
+) -> Result<Imported, ImportError> {
     let mut converter =
         Converter { graph, values: HashMap::new(), fields: 0, constants: HashMap::new(), emitter: Emitter::default() };
     converter.read_inputs(&inputs.inputs)?;
-    for node in graph.nodes.iter().filter(|node| needed.contains(&node.index)) {
-        converter.node(node)?;
-        if converter.emitter.nodes() > NODES_MAX {
-            return Err(unfit(output, format!("it needs more than the {NODES_MAX} nodes that a pipeline may have")));
-        }
-    }
+    converter.nodes(&cut.before, output)?;
+    cut::run_whole(&mut converter, cut, output)?;
+    converter.nodes(&cut.after, output)?;
     let value = converter.values.remove(output).ok_or_else(|| unfit(output, "no node and no input gives it"))?;
     let output = match value {
         Value::Label => return Err(unfit(output, "it is the label of a classifier; import its scores")),
@@ -204,6 +223,21 @@ impl<'a> Converter<'a> {
         Ok(())
     }
 
+    /// Converts the nodes of these indices, which `output` depends on.
+    fn nodes(&mut self, indices: &[usize], output: &str) -> Result<(), ImportError> {
+        let graph = self.graph;
+        for index in indices {
+            self.node(&graph.nodes[*index])?;
+            if self.emitter.nodes() > NODES_MAX {
+                return Err(unfit(
+                    output,
+                    format!("it needs more than the {NODES_MAX} nodes that a pipeline may have"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn node(&mut self, node: &Node<'a>) -> Result<(), ImportError> {
         let value = match node.operator {
             "Constant" => {
@@ -260,6 +294,15 @@ impl<'a> Converter<'a> {
         let dim = ensemble.outputs();
         let node = self.trees(node, &input, ensemble)?;
         Ok(Value::Numbers(Numbers { node, dim, form: Form::Dense }))
+    }
+
+    pub fn graph(&self) -> &'a Graph<'a> {
+        self.graph
+    }
+
+    /// What an edge of the graph has become.
+    pub fn set(&mut self, name: &'a str, value: Value) {
+        self.values.insert(name, value);
     }
 
     /// Adds the node of an ensemble.

@@ -1,9 +1,10 @@
 //! ONNX models of classical learning: the operators of `ai.onnx.ml` and what surrounds them in the exports of
 //! scikit-learn, LightGBM and XGBoost.
 //!
-//! Each node of the graph becomes nodes of a pipeline, so that pipelines share, merge and explain them as any others. A
-//! graph with other operators is refused, with their list ([`ImportError::Opaque`]); `convert.rs` is the place where a
-//! stage that runs them as a whole would begin.
+//! Each node of the graph becomes nodes of a pipeline, so that pipelines share, merge and explain them as any others.
+//! Other operators, with what lies between them, become one node that runs them as a whole ([`crate::networks`]), and
+//! [`Imported::notes`] names them. A graph with operators that cannot be run so is refused, with their list
+//! ([`ImportError::Opaque`]).
 //!
 //! What differs from ONNX Runtime, where exactness would need another operator:
 //! - Sums are in f64, so results differ by about 1e-5, relative to the largest summand.
@@ -14,14 +15,15 @@
 
 mod categories;
 mod convert;
+mod cut;
 mod linear;
-mod model;
+pub(crate) mod model;
 mod numeric;
 mod shape;
 mod text;
 mod trees;
 mod trees_of_version_5;
-mod wire;
+pub(crate) mod wire;
 
 use std::collections::BTreeMap;
 

@@ -7,26 +7,32 @@ use super::super::ImportError;
 use super::wire::{Bytes, Element, Value};
 
 /// Maximum number of nodes of a graph.
-pub(super) const NODES_MAX: usize = 10_000;
+pub(crate) const NODES_MAX: usize = 10_000;
 /// Maximum number of constants, of inputs and of outputs of a graph.
 const VALUES_MAX: usize = 10_000;
 /// Maximum number of inputs, of outputs and of attributes of a node.
 const PARTS_MAX: usize = 1024;
+/// Maximum number of elements of a list of integers whose shape matters.
+const INTEGERS_MAX: usize = 1 << 20;
+/// Maximum number of axes of a tensor whose shape matters.
+pub(crate) const AXES_MAX: usize = 8;
 /// Maximum number of elements of a list.
-pub(super) const LIST_MAX: usize = 1 << 25;
+pub(crate) const LIST_MAX: usize = 1 << 25;
 
 /// A graph. Nodes follow those that they depend on.
 #[derive(Debug)]
-pub(super) struct Graph<'a> {
+pub(crate) struct Graph<'a> {
     pub nodes: Vec<Node<'a>>,
     pub constants: HashMap<&'a str, Tensor<'a>>,
     pub inputs: Vec<Input<'a>>,
     pub outputs: Vec<&'a str>,
+    /// The version of the operators of the main domain; 0 if it is not said.
+    pub opset: i64,
 }
 
 /// An input of a graph.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Input<'a> {
+pub(crate) struct Input<'a> {
     pub name: &'a str,
     /// The type of its elements, if it is a tensor.
     pub element: Option<i64>,
@@ -36,7 +42,7 @@ pub(super) struct Input<'a> {
 
 /// A node.
 #[derive(Debug)]
-pub(super) struct Node<'a> {
+pub(crate) struct Node<'a> {
     /// Its place in the graph.
     pub index: usize,
     pub operator: &'a str,
@@ -44,19 +50,20 @@ pub(super) struct Node<'a> {
     /// Empty texts are inputs that are left out.
     pub inputs: Vec<&'a str>,
     pub outputs: Vec<&'a str>,
-    attributes: Vec<(&'a str, Bytes<'a>)>,
+    /// Their names and messages.
+    pub attributes: Vec<(&'a str, Bytes<'a>)>,
 }
 
 /// A tensor.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tensor<'a> {
-    message: Bytes<'a>,
+pub(crate) struct Tensor<'a> {
+    pub message: Bytes<'a>,
     pub element: i64,
     raw: Option<Bytes<'a>>,
 }
 
 /// Types of elements of tensors.
-pub(super) mod element {
+pub(crate) mod element {
     pub const FLOAT: i64 = 1;
     pub const UINT8: i64 = 2;
     pub const INT32: i64 = 6;
@@ -70,20 +77,29 @@ pub(super) mod element {
 ///
 /// # Errors
 /// A damaged file, or one that exceeds a bound.
-pub(super) fn read(file: &[u8]) -> Result<Graph<'_>, ImportError> {
+pub(crate) fn read(file: &[u8]) -> Result<Graph<'_>, ImportError> {
     let file = Bytes::new(file);
-    let mut graph = None;
+    let (mut graph, mut opset) = (None, 0);
     for field in file.fields() {
-        if let (7, value) = field? {
-            graph = Some(value.bytes(file)?);
+        match field? {
+            (7, value) => graph = Some(value.bytes(file)?),
+            (8, value) => {
+                let import = value.bytes(file)?;
+                if matches!(name(import, 1)?, "" | "ai.onnx") {
+                    opset = import.list::<i64>(2, 1)?.first().copied().unwrap_or(0);
+                }
+            }
+            _ => {}
         }
     }
-    Graph::read(graph.ok_or_else(|| file.problem("the file is not an ONNX model: it has no graph"))?)
+    let graph = graph.ok_or_else(|| file.problem("the file is not an ONNX model: it has no graph"))?;
+    Ok(Graph { opset, ..Graph::read(graph)? })
 }
 
 impl<'a> Graph<'a> {
     fn read(message: Bytes<'a>) -> Result<Self, ImportError> {
-        let mut graph = Self { nodes: Vec::new(), constants: HashMap::new(), inputs: Vec::new(), outputs: Vec::new() };
+        let (nodes, constants, inputs, outputs) = (Vec::new(), HashMap::new(), Vec::new(), Vec::new());
+        let mut graph = Self { nodes, constants, inputs, outputs, opset: 0 };
         for field in message.fields() {
             let (number, value) = field?;
             match number {
@@ -240,7 +256,7 @@ impl<'a> Node<'a> {
 }
 
 /// An element of attributes.
-pub(super) trait AttributeElement: Element {
+pub(crate) trait AttributeElement: Element {
     /// The field of a single value.
     const SINGLE: u64;
     /// The field of a list.
@@ -259,7 +275,7 @@ impl AttributeElement for i64 {
 
 impl<'a> Tensor<'a> {
     /// Name and tensor.
-    fn read(message: Bytes<'a>) -> Result<(&'a str, Self), ImportError> {
+    pub fn read(message: Bytes<'a>) -> Result<(&'a str, Self), ImportError> {
         let mut tensor = Self { message, element: 0, raw: None };
         let mut name = "";
         for field in message.fields() {
@@ -274,6 +290,39 @@ impl<'a> Tensor<'a> {
             }
         }
         Ok((name, tensor))
+    }
+
+    pub fn has_raw(&self) -> bool {
+        self.raw.is_some()
+    }
+
+    /// The length of each axis.
+    ///
+    /// # Errors
+    /// Lengths that are not those of the elements, or an axis of length 0.
+    pub fn shape(&self) -> Result<Vec<usize>, ImportError> {
+        let dims: Vec<i64> = self.message.list(1, AXES_MAX)?;
+        let dims = dims.into_iter().map(|dim| usize::try_from(dim).ok().filter(|dim| *dim > 0));
+        let dims: Option<Vec<usize>> = dims.collect();
+        let dims = dims.ok_or_else(|| self.message.problem("an axis of a tensor has no entries"))?;
+        let count = dims.iter().try_fold(1_usize, |count, dim| count.checked_mul(*dim));
+        let size = match self.element {
+            element::UINT8 | element::BOOL => 1,
+            element::FLOAT | element::INT32 => 4,
+            _ => 8,
+        };
+        let held = match self.raw {
+            Some(raw) if raw.raw().len().is_multiple_of(size) => raw.raw().len() / size,
+            // Integers that are not raw take several times the bytes of the file.
+            _ if matches!(self.element, element::FLOAT | element::DOUBLE) => self.numbers(LIST_MAX)?.len(),
+            _ => self.numbers(INTEGERS_MAX)?.len(),
+        };
+        if count != Some(held) {
+            return Err(self
+                .message
+                .problem(format!("a tensor has {held} elements, which are not those of its shape")));
+        }
+        Ok(dims)
     }
 
     /// The elements of a tensor of numbers.

@@ -8,7 +8,7 @@ use super::super::ImportError;
 
 /// A part of the file, with its place for errors.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bytes<'a> {
+pub(crate) struct Bytes<'a> {
     bytes: &'a [u8],
     /// Bytes of the file before it.
     offset: usize,
@@ -16,7 +16,7 @@ pub(super) struct Bytes<'a> {
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Varint(u64),
     Fixed32([u8; 4]),
     Fixed64([u8; 8]),
@@ -135,7 +135,7 @@ impl<'a> Value<'a> {
 }
 
 /// A type of the elements of lists.
-pub(super) trait Element: Sized {
+pub(crate) trait Element: Sized {
     /// Calls `push` for the elements that a value has: one, or those of a list without tags.
     fn read(value: Value<'_>, push: impl FnMut(Self) -> Result<(), ImportError>) -> Option<Result<(), ImportError>>;
 }
