@@ -171,6 +171,12 @@ const TARGETS: [Target; 107] = [
     ratio("pipelines", "threads=2", AtLeast(1.8), "of the throughput of one thread"),
     ratio("pipelines", "trees/rows=100", AtMost(0.7), "of ONNX Runtime, one thread"),
     ratio("pipelines", "reserved/p99", AtMost(1.5), "of the same pipeline's p99 without the overload of the others"),
+    ours(
+        "pipelines",
+        "shortlist=200/added",
+        AtMost(1.0),
+        "ms that candidates with crosses add to the median recommendation",
+    ),
     ratio("cluster", "observe/c=1/p50", AtMost(1.5), "of a raw replicated append of 200 bytes"),
     ratio("cluster", "observe/c=64", AtLeast(0.5), "of a raw group commit by as many clients to as many streams"),
     ratio("cluster", "observe/c=256", AtLeast(0.5), "of a raw group commit by as many clients to as many streams"),
@@ -316,7 +322,9 @@ const HOW: &str = "\
   by a Zipf law of exponent 2, come at twice the rate that the other executor can take; and without them. `trees` is a
   LightGBM model of 100 trees of 31 leaves over 28 columns, its export by onnxmltools in [ONNX
   Runtime](https://onnxruntime.ai), and itself, one thread each, the fastest pass of many in turns; `difference` is the
-  largest one from LightGBM's outputs of 10,000 rows.
+  largest one from LightGBM's outputs of 10,000 rows. `shortlist` are recommendations of two nodes in turn, over HTTP: 10,000
+  items of 50 columns, and one of the nodes computes one column more for the best 200, a linear model of the combinations
+  of genre with device and with hour.
 - **cluster**: three nodes of six shards over three [NATS](https://nats.io) servers that sync every write
   (`sync_interval: always`, three copies of each stream), all processes on this machine, which share its processors and its
   disk. `observe` is a number of clients, each of which waits for its answer before it sends the next observation, in turns

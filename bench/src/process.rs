@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use celeris_bandits::PolicySpec;
-use celeris_features::Theta;
+use celeris_features::{PartsFiles, Theta, TrainerPart};
 use celeris_manager::{Manager, ManagerOptions, ModelConfig};
 use celeris_model::{ItemId, ModelName};
 use celeris_predictor::{Predictor, PredictorOptions};
@@ -37,7 +37,7 @@ pub fn prepare(dir: &Path, catalog: usize, dim: usize) -> Result<Vec<ItemId>, Fa
 /// As [`prepare`].
 pub fn prepare_versions(dir: &Path, catalog: usize, dim: usize, versions: usize) -> Result<Vec<ItemId>, Failure> {
     let theta = scene::theta(catalog, dim).map_err(Failure::other)?;
-    write_versions(dir, &theta, versions)?;
+    write_versions(dir, dim, versions, |finished, name| scene::write_version(finished, name, &theta))?;
     Ok(theta.items().to_vec())
 }
 
@@ -46,10 +46,28 @@ pub fn prepare_versions(dir: &Path, catalog: usize, dim: usize, versions: usize)
 /// # Errors
 /// As [`prepare`].
 pub fn prepare_table(dir: &Path, theta: &Theta) -> Result<(), Failure> {
-    write_versions(dir, theta, 1)
+    write_versions(dir, theta.dim(), 1, |finished, name| scene::write_version(finished, name, theta))
 }
 
-fn write_versions(dir: &Path, theta: &Theta, versions: usize) -> Result<(), Failure> {
+/// Like [`prepare_table`], with computed parts of the features.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_parts(dir: &Path, theta: &Theta, parts: &PartsFiles) -> Result<(), Failure> {
+    write_versions(dir, theta.dim(), 1, |finished, name| {
+        let texts = parts.texts.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+        let part = TrainerPart { warm: None, tables: parts.tables.clone(), texts };
+        scene::write_version_with(finished, name, theta, part)
+    })
+}
+
+/// Makes a model of features of length `dim` and registers as many versions, which `write` writes into a folder.
+fn write_versions(
+    dir: &Path,
+    dim: usize,
+    versions: usize,
+    write: impl Fn(&Path, ModelName) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let storage = Storage::open(dir, &StorageOptions::default())?;
     let (predictor, _losses) = Predictor::new(storage.clone(), &PredictorOptions::default());
     let options = ManagerOptions {
@@ -61,10 +79,10 @@ fn write_versions(dir: &Path, theta: &Theta, versions: usize) -> Result<(), Fail
     let manager = Manager::open(storage.clone(), Arc::new(predictor), options)?;
     let name = ModelName::new(MODEL).map_err(Failure::other)?;
     let policy = PolicySpec::named("greedy").map_err(Failure::other)?;
-    manager.create(ModelConfig { policy, ..ModelConfig::new(name.clone(), theta.dim()) })?;
+    manager.create(ModelConfig { policy, ..ModelConfig::new(name.clone(), dim) })?;
     let finished = dir.join("invented");
     for _ in 0..versions {
-        scene::write_version(&finished, name.clone(), theta)?;
+        write(&finished, name.clone())?;
         let registered = manager.versions().register(&name, Path::new("invented"))?;
         manager.promotion().activate(&name, registered.version)?;
         std::fs::remove_dir_all(&finished).map_err(Failure::other)?;

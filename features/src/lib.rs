@@ -18,7 +18,7 @@ mod slots;
 pub mod table;
 pub mod version_dir;
 
-pub use cold_map::{ColdMap, ColdMapParts, Encoder};
+pub use cold_map::{ColdMap, ColdMapParts};
 pub use error::FeaturesError;
 pub use huge::HugeFloats;
 pub use parts::{ItemParts, MissingParts, PartSpec, Parts, PartsFiles};

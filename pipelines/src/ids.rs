@@ -81,10 +81,11 @@ pub enum Kind {
     Embedding = 7,
     Trees = 8,
     Onnx = 9,
+    Attributes = 10,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Dictionary,
         Self::Weights,
         Self::Idf,
@@ -94,6 +95,7 @@ impl Kind {
         Self::Embedding,
         Self::Trees,
         Self::Onnx,
+        Self::Attributes,
     ];
 
     #[must_use]
@@ -108,6 +110,7 @@ impl Kind {
             Self::Embedding => "embedding",
             Self::Trees => "trees",
             Self::Onnx => "onnx",
+            Self::Attributes => "attributes",
         }
     }
 

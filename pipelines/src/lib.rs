@@ -10,7 +10,7 @@
 //! | [`spec`] | declarations as they are written in JSON |
 //! | [`objects`] | learnt parameters, named by their checksums |
 //! | [`graph`] | declarations that are checked: names, types, objects |
-//! | [`operators`] | the computation of one operator; [`text`], [`trees`] and [`networks`] have the larger ones |
+//! | [`operators`] | the computation of one operator; [`attributes`], [`text`], [`trees`] and [`networks`] have the larger ones |
 //! | [`optimizer`] | rewriting of graphs, one rule a file |
 //! | [`stages`] | physical stages, their catalog, and results that plans share |
 //! | [`plan`] | compilation, the request-response engine, explanations |
@@ -19,6 +19,7 @@
 //! | [`mod@reference`] | an interpreter, operator at a time: the oracle of tests and the baseline of benches |
 //! | [`import`] | models of other programs |
 
+pub mod attributes;
 pub mod engine;
 pub mod error;
 pub mod fit;
@@ -39,6 +40,7 @@ pub mod text;
 pub mod trees;
 pub mod values;
 
+pub use attributes::AttributeEncoder;
 pub use engine::{Engine, EngineSettings, OwnedRecord};
 pub use error::PipelineError;
 pub use graph::{Depends, Fingerprint, Graph, Outline};

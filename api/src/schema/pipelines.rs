@@ -208,6 +208,7 @@ mirror_enum! {
         Embedding,
         Trees,
         Onnx,
+        Attributes,
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `loading` | memory, loading and first runs, in processes of their own |
 //! | `sklearn`, `trees` | comparisons with peers |
 //! | `subplans`, `batches` | kept results, and the batch engine |
+//! | `shortlist` | recommendations of a node whose candidates have a computed part |
 
 mod attendees;
 mod batches;
@@ -17,6 +18,7 @@ mod forests;
 mod latency;
 mod loading;
 mod sentiment;
+mod shortlist;
 mod sklearn;
 mod subplans;
 mod texts;
@@ -41,6 +43,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
     attendees.write(folder.path())?;
     loading::run(settings, &mut report, "ac", folder.path())?;
     latency::run(settings, &mut report, "ac", &attendees)?;
+    shortlist::run(settings, &mut report)?;
     trees::run(settings, &mut report, with(&["lightgbm", "onnxmltools", "onnxruntime"]).as_ref(), folder.path())?;
     Ok(report)
 }

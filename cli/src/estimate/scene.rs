@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::SystemTime;
 
-use celeris_features::{ColdItem, Theta, VersionContents};
+use celeris_features::{ColdItem, Theta, TrainerPart, VersionContents, write_trained_version};
 use celeris_model::{ItemId, ModelError, ModelName, Prior, UserId};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -74,6 +74,14 @@ pub fn prior(dim: usize) -> Result<Prior, ModelError> {
 /// # Errors
 /// If the folder cannot be written.
 pub fn write_version(dir: &Path, model: ModelName, theta: &Theta) -> Result<(), Failure> {
+    write_version_with(dir, model, theta, TrainerPart::default())
+}
+
+/// As [`write_version`], with these files of a trainer.
+///
+/// # Errors
+/// As [`write_version`].
+pub fn write_version_with(dir: &Path, model: ModelName, theta: &Theta, part: TrainerPart) -> Result<(), Failure> {
     let contents = VersionContents {
         model,
         theta,
@@ -85,7 +93,7 @@ pub fn write_version(dir: &Path, model: ModelName, theta: &Theta) -> Result<(), 
         created: SystemTime::now().into(),
         metrics: BTreeMap::new(),
     };
-    celeris_features::write_version(dir, &contents).map(drop).map_err(Failure::other)
+    write_trained_version(dir, &contents, part).map(drop).map_err(Failure::other)
 }
 
 /// The user with this number.

@@ -7,9 +7,10 @@ use std::path::Path;
 use celeris_formats::cold_map::{self, ColdMapNumbers};
 use celeris_formats::version_dir::ENCODER_FILE;
 use celeris_formats::{FormatError, Manifest, RecordBatch, checked_file};
+use celeris_pipelines::AttributeEncoder;
 use serde::{Deserialize, Serialize};
 
-use super::{ColdMap, ColdMapParts, Encoder};
+use super::{ColdMap, ColdMapParts};
 use crate::error::FeaturesError;
 
 /// The format that this program writes and reads; hashes and signs of tokens are part of it.
@@ -20,7 +21,7 @@ const FORMAT: u32 = 1;
 struct EncoderFile {
     format: u32,
     ridge: f64,
-    encoder: Encoder,
+    encoder: AttributeEncoder,
 }
 
 impl ColdMap {

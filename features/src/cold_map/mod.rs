@@ -1,22 +1,19 @@
 //! Predicts the offset and features of an item from its attributes, for items added after the
 //! training.
 //!
-//! A linear map from encoded attributes ([`Encoder`]) to `[f_1 … f_(dim-1), offset]`, fitted by
+//! A linear map from encoded attributes ([`AttributeEncoder`]) to `[f_1 … f_(dim-1), offset]`, fitted by
 //! ridge regression to the items of a training (`celeris_retrain::cold_map`), as in Agarwal and
 //! Chen, "Regression-based latent factor models" (KDD 2009). The covariance of the map's residuals
 //! is estimated on held-out items; it adds to the uncertainty of scores by mapped features, see
 //! [`ColdMap::variance`].
 
-mod encoder;
-mod fields;
 mod file;
-mod text;
 
 use celeris_model::linear::quadratic;
 use celeris_model::{Learning, ModelError, UserModel};
+use celeris_pipelines::AttributeEncoder;
 use serde_json::{Map, Value};
 
-pub use self::encoder::Encoder;
 pub use self::file::read_cold_map;
 use crate::table::{ColdItem, FEATURE_ABS_MAX, OFFSET_ABS_MAX};
 
@@ -26,7 +23,7 @@ use crate::table::{ColdItem, FEATURE_ABS_MAX, OFFSET_ABS_MAX};
 /// last, the order of the weights `w~ = [w_1 … w_(dim-1), 1]` with which a score multiplies them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColdMap {
-    encoder: Encoder,
+    encoder: AttributeEncoder,
     dim: usize,
     intercept: Vec<f32>,
     /// Row-major `encoder.width() x dim`.
@@ -39,7 +36,7 @@ pub struct ColdMap {
 /// The parts of a map; [`ColdMap::new`] checks their shapes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColdMapParts {
-    pub encoder: Encoder,
+    pub encoder: AttributeEncoder,
     /// Length `dim`: the targets of an item whose columns are all zero.
     pub intercept: Vec<f32>,
     /// Row-major `encoder.width() x dim`.

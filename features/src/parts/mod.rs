@@ -61,27 +61,12 @@ struct Part {
 
 impl Part {
     fn by_context(&self) -> bool {
-        matches!(self.plan.depends_on(), Depends::Context | Depends::ItemAndContext)
+        self.plan.depends_on().on_context()
     }
 
-    fn by_item(&self) -> bool {
-        matches!(self.plan.depends_on(), Depends::Item | Depends::ItemAndContext)
-    }
-
-    /// Whether an item with these attributes has something that it reads, or it reads nothing of items.
+    /// Whether the part can be computed for an item with these attributes, as far as these go.
     fn has_item(&self, attributes: Option<&Map<String, Value>>) -> bool {
-        !self.by_item()
-            || attributes.is_some_and(|attributes| {
-                let given = |field: &String| attributes.get(field).is_some_and(|value| !value.is_null());
-                self.plan.item_fields().iter().any(given)
-            })
-    }
-
-    /// Whether the context has something that it reads, or it reads nothing of contexts.
-    fn has_context(&self, context: Option<&Context>) -> bool {
-        !self.by_context()
-            || context
-                .is_some_and(|context| self.plan.context_fields().iter().any(|field| context.get(field).is_some()))
+        attributes.map_or(!self.plan.depends_on().on_item(), |attributes| self.plan.has_item(attributes))
     }
 
     /// Standardises outputs, in place.
@@ -269,7 +254,7 @@ impl Parts {
             if !part.by_context() {
                 continue;
             }
-            let Some(context) = context.filter(|context| part.has_context(Some(context))) else {
+            let Some(context) = context.filter(|context| part.plan.has_context(context)) else {
                 missing.iter_mut().for_each(|missing| missing.add(place));
                 continue;
             };

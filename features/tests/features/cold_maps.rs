@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use celeris_features::{
-    ColdItem, ColdMap, ColdMapParts, Encoder, FeaturesError, Theta, TrainerPart, VersionContents, read_version,
+    ColdItem, ColdMap, ColdMapParts, FeaturesError, Theta, TrainerPart, VersionContents, read_version,
     write_trained_version,
 };
 use celeris_formats::version_dir::ENCODER_FILE;
@@ -22,7 +22,7 @@ fn item(index: usize) -> Map<String, Value> {
 
 fn map() -> ColdMap {
     let items: Vec<_> = (0..30).map(item).collect();
-    let encoder = Encoder::learn(&items);
+    let encoder = AttributeEncoder::learn(&items);
     let coefficients = (0..encoder.width() * DIM).map(|at| (at as f32).sin()).collect();
     // `L L^T` of the lower triangle `L` that the sampling below uses.
     let residual_covariance = vec![0.25, 0.1, 0.15, 0.1, 0.13, 0.0, 0.15, 0.0, 0.22];

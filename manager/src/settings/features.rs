@@ -113,7 +113,7 @@ impl FeatureParts {
             let columns = columns_of(part.dim, &described).map_err(|problem| wrong(place, problem))?;
             part.dim = Some(columns);
             computed += columns;
-            if matches!(described.depends_on, Depends::Context | Depends::ItemAndContext) {
+            if described.depends_on.on_context() {
                 of_context += columns;
             }
             if of_context > CONTEXT_COLUMNS_MAX {

@@ -1,11 +1,18 @@
 //! What each kind of node collects from the rows.
 
+use std::collections::HashSet;
+use std::hash::Hash as _;
+
+use serde_json::{Map, Value};
+use xxhash_rust::xxh3::Xxh3;
+
 use super::clusters::Clusters;
 use super::components::Directions;
 use super::linear::LinearRows;
 use super::moments::{Frequencies, MomentsOf};
 use super::vocabulary::{Pieces, Vocabulary};
 use super::{FitOptions, Row};
+use crate::attributes::AttributeLearner;
 use crate::error::PipelineError;
 use crate::graph::Checked;
 use crate::objects::Content;
@@ -14,6 +21,7 @@ use crate::values::View;
 
 /// Collects the values of a node's input.
 pub(super) enum Collector {
+    Attributes(DistinctItems),
     Vocabulary(Vocabulary),
     Frequencies(Frequencies),
     Moments(MomentsOf),
@@ -22,11 +30,29 @@ pub(super) enum Collector {
     Linear(Box<LinearRows>),
 }
 
+/// The items of the rows, each once, however many rows it has: whether the strings of a field repeat decides what they are.
+#[derive(Default)]
+pub(super) struct DistinctItems {
+    seen: HashSet<u64>,
+    learner: AttributeLearner,
+}
+
+impl DistinctItems {
+    fn add(&mut self, attributes: &Map<String, Value>) {
+        let mut hasher = Xxh3::new();
+        attributes.hash(&mut hasher);
+        if self.seen.insert(hasher.digest()) {
+            self.learner.add(attributes);
+        }
+    }
+}
+
 impl Collector {
     /// `columns` are those of the input, if it is a vector.
     pub fn new(node: &Checked, columns: usize, options: FitOptions) -> Result<Self, PipelineError> {
         let name = node.name.clone();
         Ok(match &node.operator {
+            Operator::Attributes(_) => Self::Attributes(DistinctItems::default()),
             Operator::WordNgrams(grams) => {
                 let pieces = Pieces::Words(grams.n.map(usize::from));
                 Self::Vocabulary(Vocabulary::new(name, pieces, grams.fit.unwrap_or_default()))
@@ -50,6 +76,7 @@ impl Collector {
 
     pub fn add(&mut self, row: &Row, value: View) -> Result<(), PipelineError> {
         match self {
+            Self::Attributes(items) => items.add(row.item),
             Self::Vocabulary(vocabulary) => vocabulary.add(value),
             Self::Frequencies(frequencies) => frequencies.add(value),
             Self::Moments(moments) => moments.add(value),
@@ -62,6 +89,7 @@ impl Collector {
 
     pub fn finish(self) -> Result<Content, PipelineError> {
         Ok(match self {
+            Self::Attributes(items) => Content::Attributes(items.learner.finish().into()),
             Self::Vocabulary(vocabulary) => Content::Dictionary(vocabulary.finish()?.into()),
             Self::Frequencies(frequencies) => Content::Idf(frequencies.finish()?.into()),
             Self::Moments(moments) => Content::Moments(moments.finish()?.into()),

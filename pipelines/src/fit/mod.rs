@@ -28,6 +28,7 @@ use crate::operators::Record;
 use crate::plan::{Plan, Scratch};
 use crate::spec::{Operator, PipelineSpec};
 use crate::stages::Catalog;
+use crate::values::View;
 use collect::Collector;
 use evaluate::Evaluator;
 
@@ -183,15 +184,16 @@ where
         let mut collectors = Vec::new();
         for node in ready {
             let of = &checked.nodes[*node];
-            let input = of.inputs[0];
-            let columns = checked.nodes[input].resolved.schema.columns().unwrap_or(0) as usize;
-            collectors.push((input, Collector::new(of, columns, self.options)?));
+            let input = of.inputs.first().copied();
+            let columns = input.and_then(|input| checked.nodes[input].resolved.schema.columns()).unwrap_or(0);
+            collectors.push((input, Collector::new(of, columns as usize, self.options)?));
         }
         let mut evaluator = Evaluator::new(checked, ready);
         for row in (self.rows)().filter(|row| folds.includes(row.key)) {
             evaluator.evaluate(row.record());
             for (input, collector) in &mut collectors {
-                collector.add(&row, evaluator.value(*input))?;
+                let value = input.map_or(View::Missing, |input| evaluator.value(input));
+                collector.add(&row, value)?;
             }
         }
         let names = ready.iter().map(|node| checked.nodes[*node].name.clone());
@@ -238,6 +240,7 @@ fn ready(checked: &CheckedGraph) -> Vec<usize> {
 fn set_parameter(spec: &mut PipelineSpec, name: &str, id: ObjectId) {
     let Some(operator) = spec.nodes.get_mut(name) else { return };
     match operator {
+        Operator::Attributes(attributes) => attributes.rules = Some(id),
         Operator::WordNgrams(grams) => grams.dictionary = Some(id),
         Operator::CharNgrams(grams) => grams.dictionary = Some(id),
         Operator::OneHot(known) | Operator::MultiHot(known) => known.dictionary = Some(id),

@@ -181,7 +181,7 @@ impl<'a> Builder<'a> {
         let types: Vec<(&str, Schema)> = inputs.iter().map(|id| &self.nodes[*id]).map(Checked::typed).collect();
         let resolved = self.resolver.resolve(&name, &operator, &types)?;
         let depends = match &operator {
-            Operator::Field(Field { of: Side::Item, .. }) => Depends::Item,
+            Operator::Field(Field { of: Side::Item, .. }) | Operator::Attributes(_) => Depends::Item,
             Operator::Field(Field { of: Side::Context, .. }) => Depends::Context,
             _ => inputs.iter().map(|id| self.nodes[*id].depends).fold(Depends::Nothing, Depends::and),
         };

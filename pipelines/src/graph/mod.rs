@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::objects::Object;
 use crate::operators::Op;
+use crate::spec::Side;
 
 pub(crate) use declared::{Checked, CheckedGraph};
 pub use outline::Outline;
@@ -70,6 +71,18 @@ impl Depends {
             (one, other) if one == other => one,
             _ => Self::ItemAndContext,
         }
+    }
+
+    /// Whether they depend on the item.
+    #[must_use]
+    pub fn on_item(self) -> bool {
+        matches!(self, Self::Item | Self::ItemAndContext)
+    }
+
+    /// Whether they depend on the context.
+    #[must_use]
+    pub fn on_context(self) -> bool {
+        matches!(self, Self::Context | Self::ItemAndContext)
     }
 }
 
@@ -160,8 +173,12 @@ impl Graph {
     pub fn fields(&self) -> [BTreeSet<String>; 2] {
         let mut fields = [BTreeSet::new(), BTreeSet::new()];
         for node in &self.nodes {
-            if let Op::Field(field) = &node.op {
-                fields[field.of as usize].insert(field.name.to_string());
+            match &node.op {
+                Op::Field(field) => {
+                    fields[field.of as usize].insert(field.name.to_string());
+                }
+                Op::Attributes(rules) => fields[Side::Item as usize].extend(rules.fields().map(str::to_owned)),
+                _ => {}
             }
         }
         fields

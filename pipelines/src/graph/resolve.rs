@@ -80,6 +80,7 @@ impl<'a> Resolver<'a> {
         let check = Check { node, inputs, input_field: operator.input_field() };
         match operator {
             Operator::Field(field) => self.field(check, field),
+            Operator::Attributes(attributes) => self.attributes(check, attributes),
             Operator::Constant(constant) => {
                 check.length("numbers", constant.numbers.len(), 1, DENSE_MAX)?;
                 check.that(
@@ -180,6 +181,14 @@ impl<'a> Resolver<'a> {
         };
         let (of, name, kind, dim) = (field.of, field.name.as_str().into(), field.kind, dim as usize);
         Ok(fitted(Op::Field(FieldOp { of, name, kind, dim }), schema))
+    }
+
+    fn attributes(&mut self, check: Check, attributes: &spec::Attributes) -> Result<Resolved, PipelineError> {
+        let Some(id) = attributes.rules else { return Ok(maybe(None, Schema::Sparse(None), Some("rules"))) };
+        let content = self.object(check, "rules", id, Kind::Attributes)?;
+        let Content::Attributes(rules) = content else { return Ok(maybe(None, Schema::Sparse(None), None)) };
+        let schema = Schema::Sparse(Some(rules.width() as u32));
+        Ok(fitted(Op::Attributes(rules), schema))
     }
 
     fn dictionary(&mut self, check: Check, id: ObjectId) -> Result<Arc<Dictionary>, PipelineError> {

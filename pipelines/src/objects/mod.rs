@@ -12,6 +12,7 @@ mod tables;
 
 use std::sync::Arc;
 
+use crate::attributes::AttributeEncoder;
 use crate::error::PipelineError;
 use crate::limits::OBJECT_BYTES_MAX;
 use crate::networks::Network;
@@ -38,6 +39,7 @@ pub enum Content {
     Embedding(Arc<EmbeddingTable>),
     Trees(Arc<TreeEnsemble>),
     Onnx(Arc<Network>),
+    Attributes(Arc<AttributeEncoder>),
 }
 
 /// An object with its name.
@@ -82,6 +84,10 @@ impl Object {
                 let network = Network::new(decoder.rest().to_vec());
                 Content::Onnx(Arc::new(network.map_err(|error| PipelineError::object(error.to_string()))?))
             }
+            Kind::Attributes => {
+                let encoder = AttributeEncoder::decode(decoder.rest());
+                Content::Attributes(Arc::new(encoder.map_err(PipelineError::object)?))
+            }
         };
         decoder.end()?;
         Ok(Self { id: ObjectId::of(bytes), bytes: bytes.len(), content })
@@ -117,6 +123,7 @@ impl Content {
             Self::Embedding(_) => Kind::Embedding,
             Self::Trees(_) => Kind::Trees,
             Self::Onnx(_) => Kind::Onnx,
+            Self::Attributes(_) => Kind::Attributes,
         }
     }
 
@@ -136,6 +143,7 @@ impl Content {
             Self::Embedding(table) => table.write(&mut encoder),
             Self::Trees(trees) => encoder.raw(&trees.encode()),
             Self::Onnx(network) => encoder.raw(network.bytes()),
+            Self::Attributes(rules) => encoder.raw(&rules.encoded()),
         }
         encoder.into_bytes()
     }

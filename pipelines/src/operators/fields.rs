@@ -6,6 +6,7 @@ use celeris_model::ContextValue;
 use serde_json::Value;
 
 use super::{FieldOp, Record};
+use crate::attributes::AttributeEncoder;
 use crate::limits::TEXTS_MAX;
 use crate::spec::{FieldType, Side};
 use crate::text::bounded_text;
@@ -70,6 +71,15 @@ fn append_category(value: Found, text: &mut String) -> bool {
         return false;
     }
     true
+}
+
+/// Writes the columns of all attributes of the item.
+pub(super) fn attributes(rules: &AttributeEncoder, record: Record, out: &mut Slot) {
+    let (columns, values) = out.sparse();
+    for (column, value) in rules.encode(record.item) {
+        columns.push(column);
+        values.push(value);
+    }
 }
 
 /// Writes the value of a field.

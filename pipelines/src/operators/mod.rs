@@ -20,6 +20,7 @@ use std::sync::Arc;
 use celeris_model::Context;
 use serde_json::{Map, Value};
 
+use crate::attributes::AttributeEncoder;
 use crate::networks::Network;
 use crate::objects::{Centroids, Components, Dictionary, EmbeddingTable, Idf, Moments, Weights};
 use crate::spec::{ClusterOutput, FieldType, Link, Norm, Side, Words};
@@ -128,6 +129,7 @@ pub struct CrossPartOp {
 #[derive(Debug, Clone)]
 pub enum Op {
     Field(FieldOp),
+    Attributes(Arc<AttributeEncoder>),
     /// The value that every record has.
     Constant(Arc<Slot>),
     Tokenize(Words),
@@ -196,6 +198,7 @@ impl Op {
     pub fn compute<I: Inputs + ?Sized>(&self, inputs: &I, around: Surroundings, out: &mut Slot) {
         match self {
             Self::Field(field) => fields::read(field, around.record, out),
+            Self::Attributes(rules) => fields::attributes(rules, around.record, out),
             Self::Constant(value) => out.set(value.view()),
             Self::Tokenize(rule) => textual::tokenize(*rule, inputs.get(0), out),
             Self::WordNgrams(grams) => textual::word_ngrams(grams, inputs.get(0), around.text, out),
@@ -247,6 +250,7 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Field(_) => "field",
+            Self::Attributes(_) => "attributes",
             Self::Constant(_) => "constant",
             Self::Tokenize(_) => "tokenize",
             Self::WordNgrams(_) => "word_ngrams",

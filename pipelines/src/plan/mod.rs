@@ -12,6 +12,9 @@ mod scratch;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use celeris_model::Context;
+use serde_json::{Map, Value};
+
 use crate::error::PipelineError;
 use crate::graph::{Depends, Fingerprint, Graph, NodeId, Schema};
 use crate::objects::{Object, Objects};
@@ -167,16 +170,17 @@ impl Plan {
         self.depends
     }
 
-    /// The fields of the item that it reads, ascending.
+    /// Whether an item with these attributes has something that it reads, or it reads nothing of items.
     #[must_use]
-    pub fn item_fields(&self) -> &[String] {
-        &self.fields[0]
+    pub fn has_item(&self, attributes: &Map<String, Value>) -> bool {
+        let has = |field: &String| attributes.get(field).is_some_and(|value| !value.is_null());
+        !self.depends.on_item() || self.fields[0].iter().any(has)
     }
 
-    /// The fields of the context that it reads, ascending.
+    /// Whether this context has something that it reads, or it reads nothing of contexts.
     #[must_use]
-    pub fn context_fields(&self) -> &[String] {
-        &self.fields[1]
+    pub fn has_context(&self, context: &Context) -> bool {
+        !self.depends.on_context() || self.fields[1].iter().any(|field| context.get(field).is_some())
     }
 
     /// The number of stages.

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::objects::ObjectId;
 
 use super::parameters::{
-    Bucketize, Categories, CharNgrams, Concat, Constant, Cross, Cyclic, Embedding, Field, Hash, Impute, Kmeans, Linear,
-    Normalize, Onnx, Pca, Presence, Scale, TfIdf, Tokenize, Trees, WordNgrams,
+    Attributes, Bucketize, Categories, CharNgrams, Concat, Constant, Cross, Cyclic, Embedding, Field, Hash, Impute,
+    Kmeans, Linear, Normalize, Onnx, Pca, Presence, Scale, TfIdf, Tokenize, Trees, WordNgrams,
 };
 
 /// A node of a pipeline.
@@ -14,6 +14,7 @@ use super::parameters::{
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Operator {
     Field(Field),
+    Attributes(Attributes),
     Constant(Constant),
     Tokenize(Tokenize),
     WordNgrams(WordNgrams),
@@ -44,6 +45,7 @@ impl Operator {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Field(_) => "field",
+            Self::Attributes(_) => "attributes",
             Self::Constant(_) => "constant",
             Self::Tokenize(_) => "tokenize",
             Self::WordNgrams(_) => "word_ngrams",
@@ -73,7 +75,7 @@ impl Operator {
     #[must_use]
     pub fn inputs(&self) -> &[String] {
         match self {
-            Self::Field(_) | Self::Constant(_) => &[],
+            Self::Field(_) | Self::Attributes(_) | Self::Constant(_) => &[],
             Self::Tokenize(Tokenize { input, .. })
             | Self::WordNgrams(WordNgrams { input, .. })
             | Self::CharNgrams(CharNgrams { input, .. })
@@ -109,6 +111,7 @@ impl Operator {
     pub fn unfitted(&self) -> Option<&'static str> {
         let absent = |there: bool, field: &'static str| (!there).then_some(field);
         match self {
+            Self::Attributes(attributes) => absent(attributes.rules.is_some(), "rules"),
             Self::WordNgrams(grams) => absent(grams.dictionary.is_some() || grams.hash_bits.is_some(), "dictionary"),
             Self::CharNgrams(grams) => absent(grams.dictionary.is_some() || grams.hash_bits.is_some(), "dictionary"),
             Self::TfIdf(weighting) => absent(weighting.idf.is_some(), "idf"),
@@ -128,6 +131,7 @@ impl Operator {
     #[must_use]
     pub fn object(&self) -> Option<ObjectId> {
         match self {
+            Self::Attributes(attributes) => attributes.rules,
             Self::WordNgrams(grams) => grams.dictionary,
             Self::CharNgrams(grams) => grams.dictionary,
             Self::TfIdf(weighting) => weighting.idf,
@@ -175,7 +179,7 @@ impl Operator {
     pub fn without_inputs(&self) -> Self {
         let mut nameless = self.clone();
         match &mut nameless {
-            Self::Field(_) | Self::Constant(_) => {}
+            Self::Field(_) | Self::Attributes(_) | Self::Constant(_) => {}
             Self::Tokenize(Tokenize { input, .. })
             | Self::WordNgrams(WordNgrams { input, .. })
             | Self::CharNgrams(CharNgrams { input, .. })

@@ -55,6 +55,15 @@ pub struct Field {
     pub dim: Option<u32>,
 }
 
+/// All attributes of the item, each by its kind, as the map from attributes to features reads them: see
+/// [`crate::attributes`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attributes {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<ObjectId>,
+}
+
 /// The same numbers for every record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,7 +6,7 @@ use celeris_model::{Context, ContextValue};
 use celeris_pipelines::fit::{FitOptions, Fitted, Row, fit};
 use celeris_pipelines::objects::{Content, Objects};
 use celeris_pipelines::spec::Operator;
-use celeris_pipelines::{Catalog, PipelineError, PipelineSpec, Plan, Record, Scratch};
+use celeris_pipelines::{AttributeEncoder, Catalog, PipelineError, PipelineSpec, Plan, Record, Scratch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
@@ -85,6 +85,37 @@ fn numbers_are_standardised_over_those_that_are_there() {
 }
 
 /// Items of two groups, which differ along one direction.
+#[test]
+fn attributes_are_encoded_as_the_map_for_new_items_reads_them() {
+    let objects = Objects::in_memory();
+    let film = |number: usize| {
+        json!({"title": format!("The number {number}"), "year": 1990 + number, "genres": ["Drama", "Crime"],
+               "vector": [number, 1], "available_from": 7})
+    };
+    let items: Vec<Data> = (0..40).map(|number| data(number, film(number))).collect();
+    // Each item has many rows. Counted by rows, its title would repeat, and be a keyword instead of a text.
+    let rows: Vec<Data> = (0..400).map(|row| data(row, film(row % 40))).collect();
+    let spec = spec(json!({"out": {"op": "attributes"}}));
+    let fitted = fit_to(&spec, &rows, &objects, FitOptions::default()).unwrap();
+    let encoder = AttributeEncoder::learn(items.iter().map(|data| &data.item));
+    let Content::Attributes(learnt) = fitted.objects[0].content() else { panic!("rules") };
+    assert_eq!(**learnt, encoder);
+    let unlike = data(99, json!({"title": "Number 7", "year": null, "other": 3}));
+    for item in items.iter().chain([&unlike]) {
+        let mut expected = vec![0.0_f32; encoder.width()];
+        encoder.encode(&item.item).into_iter().for_each(|(column, value)| expected[column as usize] = value);
+        let out = outputs(&fitted.spec, &objects, std::slice::from_ref(item)).remove(0);
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&out), bits(&expected));
+    }
+    let plan = Plan::compile(&fitted.spec, &objects, &Catalog::default()).unwrap();
+    assert!(plan.has_item(&unlike.item) && !plan.has_item(&data(0, json!({"year": null, "other": 3})).item));
+    // An object that is not what the encoder writes is refused.
+    let bytes = fitted.objects[0].content().encode();
+    assert!(objects.insert(&bytes).is_ok());
+    assert!(objects.insert(&[&bytes[..bytes.len() - 1], b" }"].concat()).is_err());
+}
+
 fn groups() -> Vec<Data> {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let mut noise = || rng.random_range(-0.1..0.1);

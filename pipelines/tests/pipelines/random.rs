@@ -1,9 +1,10 @@
 //! Random pipelines and records, from a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use celeris_model::{Context, ContextValue};
+use celeris_pipelines::AttributeEncoder;
 use celeris_pipelines::objects::{
     Centroids, Components, Content, Dictionary, EmbeddingTable, Idf, Moments, Object, Objects, Weights,
 };
@@ -109,6 +110,15 @@ impl Generated {
     }
 }
 
+/// Rules for the attributes of random records.
+fn attribute_rules() -> Arc<AttributeEncoder> {
+    static RULES: LazyLock<Arc<AttributeEncoder>> = LazyLock::new(|| {
+        let items: Vec<_> = (0..50).map(|seed| record(seed).0).collect();
+        AttributeEncoder::learn(&items).into()
+    });
+    Arc::clone(&RULES)
+}
+
 fn needed(nodes: &BTreeMap<String, Operator>, output: &str) -> BTreeSet<String> {
     let mut needed = BTreeSet::new();
     let mut left = vec![output.to_owned()];
@@ -161,6 +171,10 @@ impl Maker {
             self.add(Operator::Field(Field { of, name: name.to_owned(), kind, dim }), made, true, true);
         }
         self.add(Operator::Constant(Constant { numbers: vec![0.5, -1.0] }), Kind::Dense(2), true, false);
+        let rules = attribute_rules();
+        let columns = rules.width();
+        let rules = Some(self.object(Content::Attributes(rules)));
+        self.add(Operator::Attributes(Attributes { rules }), Kind::Sparse(columns), true, false);
     }
 
     fn pick(&mut self, fits: impl Fn(&Made) -> bool) -> Option<Made> {

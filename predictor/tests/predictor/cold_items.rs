@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use celeris_features::{ColdItem, ColdMap, ColdMapParts, Encoder, Theta};
+use celeris_features::{ColdItem, ColdMap, ColdMapParts, Theta};
 use celeris_model::{
     FeatureOrigin, ItemId, Learning, ModelId, ModelName, Observation, Prior, StreamName, UserId, UserModel, VersionId,
 };
@@ -31,7 +31,7 @@ fn attributes(value: Value) -> Map<String, Value> {
 /// Every column adds its number to the first feature and 0.5 to the offset.
 fn map() -> Arc<ColdMap> {
     let known: Vec<_> = ["Drama", "Comedy"].iter().map(|genre| attributes(json!({"genres": [genre]}))).collect();
-    let encoder = Encoder::learn(&known);
+    let encoder = AttributeEncoder::learn(&known);
     let coefficients = (0..encoder.width()).flat_map(|column| [column as f32 / 10.0, 0.0, 0.5]).collect();
     let parts = ColdMapParts {
         encoder,

@@ -12,7 +12,8 @@ mod sums;
 
 use std::collections::BTreeMap;
 
-use celeris_features::{ColdMap, ColdMapParts, Encoder};
+use celeris_features::{ColdMap, ColdMapParts};
+use celeris_pipelines::AttributeEncoder;
 use nalgebra::{DMatrix, DVector};
 use rayon::prelude::*;
 use serde_json::{Map, Value};
@@ -97,7 +98,7 @@ pub fn fit_cold_map(input: &ColdMapInput) -> Option<FittedColdMap> {
     }
     let dim = input.trained.dim;
     let attributes = |item: &usize| input.attributes[*item].as_ref().expect("an item without is not chosen");
-    let encoder = Encoder::learn(items.iter().map(attributes));
+    let encoder = AttributeEncoder::learn(items.iter().map(attributes));
     let row = |item: &usize| row(input, *item, encoder.encode(attributes(item)));
     let rows: Vec<Row> = items.par_iter().map(row).collect();
     let folds = Folds::of(&rows, encoder.width(), dim);

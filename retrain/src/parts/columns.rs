@@ -7,6 +7,15 @@ use celeris_pipelines::{Catalog, Objects, PipelineError, Plan, Record, Scratch};
 /// A column whose deviation is smaller than this is constant, and not scaled.
 const DEVIATION_MIN: f64 = 1e-9;
 
+/// What a pipeline gives for ratings.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    columns: Columns,
+    /// Whether item and context have something that the pipeline reads, for each rating. Of the others the part is missing,
+    /// and what the pipeline gives for them is not used.
+    given: Vec<bool>,
+}
+
 /// Values of columns, row-major `ratings x width`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Columns {
@@ -18,15 +27,16 @@ pub(super) struct Columns {
 ///
 /// # Errors
 /// As [`Plan::compile`].
-pub(super) fn outputs<'a, R, I>(fitted: &Fitted, objects: &Objects, rows: R) -> Result<Columns, PipelineError>
+pub(super) fn outputs<'a, R, I>(fitted: &Fitted, objects: &Objects, rows: R) -> Result<Outputs, PipelineError>
 where
     R: Fn() -> I,
     I: Iterator<Item = Row<'a>>,
 {
     let plan = Plan::compile(&fitted.spec, objects, &Catalog::default())?;
     let width = plan.dim();
+    let given = rows().map(|row| plan.has_item(row.item) && plan.has_context(row.context)).collect();
     if let Some(values) = &fitted.out_of_fold {
-        return Ok(Columns { width, values: values.clone() });
+        return Ok(Outputs { columns: Columns { width, values: values.clone() }, given });
     }
     let (mut scratch, mut values) = (Scratch::default(), Vec::new());
     for row in rows() {
@@ -34,7 +44,48 @@ where
         values.resize(begin + width, 0.0);
         plan.run(Record { item: row.item, context: row.context }, &mut scratch, &mut values[begin..])?;
     }
-    Ok(Columns { width, values })
+    Ok(Outputs { columns: Columns { width, values }, given })
+}
+
+impl Outputs {
+    pub(super) fn width(&self) -> usize {
+        self.columns.width
+    }
+
+    /// Columns with mean zero and deviation 1 over the ratings that have the part, by their weights, and zero where it is
+    /// missing; also the means and deviations that they had.
+    #[expect(clippy::cast_possible_truncation, reason = "features are held in f32; rounding to the nearest is meant")]
+    pub(super) fn standardised(self, weights: &[f32]) -> (Columns, Vec<f32>, Vec<f32>) {
+        let Self { mut columns, given } = self;
+        let width = columns.width.max(1);
+        let weight = |(weight, given): (&f32, &bool)| if *given { f64::from(*weight) } else { 0.0 };
+        let weights: Vec<f64> = weights.iter().zip(&given).map(weight).collect();
+        let total: f64 = weights.iter().sum();
+        let moment = |of: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
+            let mut sums = vec![0.0; width];
+            for (row, weight) in columns.values.chunks_exact(width).zip(&weights) {
+                for (column, (sum, value)) in sums.iter_mut().zip(row).enumerate() {
+                    *sum += weight * of(column, f64::from(*value));
+                }
+            }
+            sums.iter().map(|sum| sum / total.max(f64::MIN_POSITIVE)).collect()
+        };
+        let means = moment(&|_, value| value);
+        let squares = moment(&|column, value| (value - means[column]).powi(2));
+        let deviation = |square: f64| if square.sqrt() > DEVIATION_MIN { square.sqrt() } else { 1.0 };
+        let means: Vec<f32> = means.iter().map(|mean| *mean as f32).collect();
+        let deviations: Vec<f32> = squares.into_iter().map(|square| deviation(square) as f32).collect();
+        for (row, given) in columns.values.chunks_exact_mut(width).zip(given) {
+            if !given {
+                row.fill(0.0);
+                continue;
+            }
+            for (value, (mean, deviation)) in row.iter_mut().zip(means.iter().zip(&deviations)) {
+                *value = ((*value - mean) / deviation).clamp(-VALUE_ABS_MAX, VALUE_ABS_MAX);
+            }
+        }
+        (columns, means, deviations)
+    }
 }
 
 impl Columns {
@@ -56,31 +107,5 @@ impl Columns {
             parts.iter().for_each(|part| values.extend_from_slice(part.of(place)));
         }
         Self { width, values }
-    }
-
-    /// With mean zero and deviation 1 over the ratings by their weights; also the means and deviations that they had.
-    #[expect(clippy::cast_possible_truncation, reason = "features are held in f32; rounding to the nearest is meant")]
-    pub(super) fn standardised(mut self, weights: &[f32]) -> (Self, Vec<f32>, Vec<f32>) {
-        let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
-        let moment = |of: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
-            let mut sums = vec![0.0; self.width];
-            for (row, weight) in self.values.chunks_exact(self.width).zip(weights) {
-                for (column, (sum, value)) in sums.iter_mut().zip(row).enumerate() {
-                    *sum += f64::from(*weight) * of(column, f64::from(*value));
-                }
-            }
-            sums.iter().map(|sum| sum / total.max(f64::MIN_POSITIVE)).collect()
-        };
-        let means = moment(&|_, value| value);
-        let squares = moment(&|column, value| (value - means[column]).powi(2));
-        let deviation = |square: f64| if square.sqrt() > DEVIATION_MIN { square.sqrt() } else { 1.0 };
-        let means: Vec<f32> = means.iter().map(|mean| *mean as f32).collect();
-        let deviations: Vec<f32> = squares.into_iter().map(|square| deviation(square) as f32).collect();
-        for row in self.values.chunks_exact_mut(self.width.max(1)) {
-            for (value, (mean, deviation)) in row.iter_mut().zip(means.iter().zip(&deviations)) {
-                *value = ((*value - mean) / deviation).clamp(-VALUE_ABS_MAX, VALUE_ABS_MAX);
-            }
-        }
-        (self, means, deviations)
     }
 }

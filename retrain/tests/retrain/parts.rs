@@ -212,6 +212,22 @@ fn parts_are_computed_from_what_the_version_keeps() {
 }
 
 #[test]
+fn a_column_is_standardised_over_the_observations_that_have_its_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let version = run(folder.path(), &job(folder.path(), vec![length()])).unwrap();
+    let parts = version.parts.as_ref().unwrap();
+    let column = |number: usize| {
+        let slot = version.theta.slot(&item(number)).unwrap();
+        version.theta.row(slot as usize).features[2]
+    };
+    // Lengths 1 to 29, each as often; the item without attributes has none, and not a length of zero.
+    let deviation = ((29.0_f32.powi(2) - 1.0) / 12.0).sqrt();
+    assert!(column(15).abs() < 1e-4, "{}", column(15));
+    assert!((column(29) - 14.0 / deviation).abs() < 1e-4, "{}", column(29));
+    assert_eq!((column(0), parts.dim()), (0.0, 4));
+}
+
+#[test]
 fn equal_data_give_equal_versions_on_any_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), vec![liking(), number()]);

@@ -1,7 +1,11 @@
 //! Models whose features have parts that pipelines compute.
 
 use celeris_tests::{Client, ModelClient, Node, ProcessOptions, Reply, eventually};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
+
+use crate::policy_evaluation::time_between;
 
 const DEVICES: [&str; 2] = ["phone", "screen"];
 const GENRES: [&str; 2] = ["news", "film"];
@@ -167,6 +171,93 @@ fn states_are_those_of_the_records_whatever_becomes_of_pipelines_and_attributes(
     assert_eq!(genres(&ranked(&shop, "topk", &json!({"device": "screen"}))), ["film"; 5]);
     // The next version has factors only, and the gate sees what it cannot know.
     assert_eq!(train(&node.client(), &shop), "rejected");
+}
+
+#[test]
+fn a_node_killed_in_a_training_of_parts_has_the_states_of_one_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = || ProcessOptions::default().serve(dir.path());
+    let node = serve();
+    let client = node.client();
+    let created = shop(&client);
+    created.patch("", &json!({"gate": {"force": true}})).expect(200);
+    observe_all(&created);
+    assert_eq!(train(&client, &created), "succeeded");
+    node.kill_hard();
+    for (step, activates) in [("training", false), ("warming", false), ("flip", true)] {
+        let node = ProcessOptions::default().pause_at(step).serve(dir.path());
+        let shop = node.model("shop");
+        // Another label, so that the next version differs.
+        shop.observe(&json!({"user": "u1", "item": "0", "label": 1, "context": {"device": "phone", "hour": 1}}));
+        let before = states(&shop);
+        shop.post("retrain", &json!({})).expect(202);
+        node.await_stderr(&format!("reached {step}"));
+        node.kill_hard();
+        let node = serve();
+        let shop = node.model("shop");
+        let after = states(&shop);
+        assert_eq!(after != before, activates, "{step}");
+        for (device, genre) in DEVICES.iter().zip(GENRES) {
+            assert_eq!(genres(&ranked(&shop, "recommend", &json!({"device": device}))), [genre; 5], "{step}");
+        }
+        node.kill_hard();
+        let node = serve();
+        assert_eq!(states(&node.model("shop")), after, "{step}: states are those of version and records");
+        node.kill_hard();
+    }
+}
+
+#[test]
+fn estimates_of_policies_use_the_contexts_of_the_decisions() {
+    const DECISIONS: usize = 600;
+    /// The probability that a label is the opposite of what the user likes.
+    const NOISE: f64 = 0.1;
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    let shop = shop(&client);
+    observe_all(&shop);
+    assert_eq!(train(&client, &shop), "succeeded");
+    let items: Vec<String> = (0..ITEMS).map(|item| item.to_string()).collect();
+    let choose = |turn: usize, policy: &Value| {
+        let context = json!({"device": DEVICES[turn % DEVICES.len()]});
+        let user = format!("u{}", turn % 30);
+        shop.post("topk", &json!({"user": user, "items": items, "k": 1, "context": context, "policy": policy}))
+            .expect(200)
+    };
+    let chosen = |ranking: &Value| ranking["items"][0]["item"].as_str().unwrap().parse::<usize>().unwrap();
+    let expected = |turn: usize, item: usize| if label(item, turn % DEVICES.len()) == 1 { 1.0 - NOISE } else { NOISE };
+    let earned = |policy: &Value| {
+        (0..DECISIONS).map(|turn| expected(turn, chosen(&choose(turn, policy)))).sum::<f64>() / DECISIONS as f64
+    };
+    let logging = json!({"name": "epsilon_greedy", "epsilon": 0.5});
+    let decisions: Vec<Value> = (0..DECISIONS).map(|turn| choose(turn, &logging)).collect();
+    // Decisions from here on are not evaluated.
+    let until = time_between();
+    let policies = [json!({"name": "greedy"}), json!({"name": "epsilon_greedy", "epsilon": 1.0})];
+    let earned: Vec<f64> = policies.iter().map(earned).collect();
+    assert!(earned[0] > 0.85 && earned[1] < 0.6, "{earned:?}");
+    let mut random = ChaCha8Rng::seed_from_u64(22);
+    for (turn, decision) in decisions.iter().enumerate() {
+        let item = chosen(decision);
+        let reward = u8::from(random.random_bool(expected(turn, item)));
+        // The context is that of the decision.
+        shop.observe(&json!({
+            "user": format!("u{}", turn % 30), "item": item.to_string(), "label": reward,
+            "decision_id": decision["decision_id"],
+        }));
+    }
+    for (policy, earned) in policies.iter().zip(earned) {
+        let report = shop.post("evaluate-policy", &json!({"policy": policy, "to": until})).expect(200);
+        assert_eq!((&report["rounds"], &report["rewarded"]), (&json!(DECISIONS), &json!(DECISIONS)), "{report}");
+        for estimator in ["ips", "snips", "dr", "sndr"] {
+            let estimate = &report["estimators"][estimator];
+            let number = |field: &str| estimate[field].as_f64().unwrap();
+            // Five standard errors: the node draws the seeds.
+            let close = 2.5 * (number("high") - number("low")) / 2.0;
+            assert!((number("value") - earned).abs() < close, "{policy} {estimator}: {earned}, {estimate}");
+        }
+    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn now() -> u64 {
 
 /// A time after all earlier decisions and before all later ones; decision ids have a resolution of
 /// one millisecond.
-fn time_between() -> u64 {
+pub fn time_between() -> u64 {
     let before = now();
     while now() <= before + 1 {
         std::hint::spin_loop();

@@ -117,6 +117,52 @@ fn a_node_computes_what_the_command_line_does_also_after_restarts() {
 }
 
 #[test]
+fn a_node_killed_while_pipelines_are_declared_has_what_it_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut acknowledged = Vec::new();
+    let mut expected = std::collections::BTreeMap::new();
+    let mut number = 0;
+    for round in 0..4 {
+        // More declarations than are acknowledged before the node is killed.
+        let folders: Vec<_> = (0..round + 3).map(|at| fitted(dir.path(), &format!("taste-{}", number + at))).collect();
+        for (folder, rows) in &folders {
+            let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+            expected.insert(name, (Value::from(outputs(folder, rows)), records(rows)));
+        }
+        number += folders.len();
+        let node = NodeProcess::serve(&data);
+        let url = node.client().url().to_owned();
+        let (said, heard) = std::sync::mpsc::channel();
+        let declaring = std::thread::spawn(move || {
+            for (folder, _) in folders {
+                let declared = run(["pipelines", "declare", &text(&folder), "--url", &url]).code == Some(0);
+                let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+                if !declared || said.send(name).is_err() {
+                    return;
+                }
+            }
+        });
+        acknowledged.extend(heard.iter().take(round));
+        node.kill_hard();
+        declaring.join().unwrap();
+        acknowledged.extend(heard.try_iter());
+        let node = NodeProcess::serve(&data);
+        let client = node.client();
+        let listed = client.get("/v1/pipelines").expect(200)["pipelines"].clone();
+        let names: Vec<&str> =
+            listed.as_array().unwrap().iter().map(|pipeline| pipeline["name"].as_str().unwrap()).collect();
+        assert!(acknowledged.iter().all(|name| names.contains(&name.as_str())), "{acknowledged:?} {names:?}");
+        for name in names {
+            let (outputs, records) = &expected[name];
+            assert_eq!(run_on(&client, name, records), *outputs, "{name}");
+        }
+        node.kill_hard();
+    }
+    assert!(acknowledged.len() >= 6, "{acknowledged:?}");
+}
+
+#[test]
 fn what_is_no_pipeline_or_object_is_refused_by_node_and_field() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeProcess::serve(&dir.path().join("data"));

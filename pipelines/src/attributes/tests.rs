@@ -24,12 +24,12 @@ fn film(index: usize) -> Map<String, Value> {
     }))
 }
 
-fn encoder() -> Encoder {
+fn encoder() -> AttributeEncoder {
     let films: Vec<_> = (0..40).map(film).collect();
-    Encoder::learn(&films)
+    AttributeEncoder::learn(&films)
 }
 
-fn columns_of(encoder: &Encoder, value: Value) -> Vec<(u32, f32)> {
+fn columns_of(encoder: &AttributeEncoder, value: Value) -> Vec<(u32, f32)> {
     encoder.encode(&attributes(value))
 }
 
@@ -103,7 +103,7 @@ fn the_fields_of_most_items_get_columns_first() {
         item
     };
     let items: Vec<_> = (0..5).map(item).collect();
-    let encoder = Encoder::learn(&items);
+    let encoder = AttributeEncoder::learn(&items);
     assert!(
         !encoder.fields.contains_key("wide") && encoder.fields.contains_key("narrow"),
         "one column too many with its presence"

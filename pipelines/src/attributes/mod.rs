@@ -1,4 +1,4 @@
-//! Encodes attributes as a sparse row of numbers.
+//! Encodes all attributes of an item as a sparse row of numbers, each by its kind.
 //!
 //! | value | columns |
 //! |---|---|
@@ -13,13 +13,16 @@
 //! ICML 2009). Whether the strings of a field are keywords or text is decided at training from all
 //! of its values.
 
+mod fields;
+mod text;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fields::{Field, FieldStats, Number, Strings, Vector, numbers, time};
-use super::text::{Token, hash, text_tokens};
+use self::fields::{Field, FieldStats, Number, Strings, Vector, numbers, time};
+use self::text::{Token, hash, text_tokens};
 
 /// Maximum number of fields considered when the encoder is fitted; more names than this are
 /// unlikely to be fields.
@@ -44,7 +47,7 @@ const RESERVED: [&str; 2] = ["available_from", "available_until"];
 /// The rules by which the attributes of items become columns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Encoder {
+pub struct AttributeEncoder {
     /// Number of hashed columns, a power of two; they come first.
     hashed: u32,
     /// Number of other columns.
@@ -52,33 +55,18 @@ pub struct Encoder {
     fields: BTreeMap<String, Field>,
 }
 
-impl Encoder {
+impl AttributeEncoder {
     /// Fits the encoder to these items, with about one hashed column for every four of them.
     #[must_use]
     pub fn learn<'a>(items: impl IntoIterator<Item = &'a Map<String, Value>>) -> Self {
-        let mut stats: BTreeMap<&str, FieldStats> = BTreeMap::new();
-        let mut count = 0;
-        for attributes in items {
-            count += 1;
-            for (name, value) in attributes.iter().filter(|(name, _)| !RESERVED.contains(&name.as_str())) {
-                if stats.len() < FIELDS_MAX || stats.contains_key(name.as_str()) {
-                    stats.entry(name).or_default().add(name, value);
-                }
-            }
-        }
-        let hashed = (count / 4_usize).next_power_of_two().clamp(HASHED_COLUMNS_MIN, HASHED_COLUMNS_MAX);
-        let mut by_items: Vec<(&str, FieldStats)> = stats.into_iter().filter(|(_, stats)| stats.items > 0).collect();
-        by_items.sort_by_key(|(_, stats)| std::cmp::Reverse(stats.items));
-        let (mut fields, mut width) = (BTreeMap::new(), hashed);
-        for (name, stats) in by_items {
-            let (field, columns) = stats.field(width);
-            if width + columns <= hashed + DENSE_COLUMNS_MAX {
-                width += columns;
-                fields.insert(name.to_owned(), field);
-            }
-        }
-        let number = |count: usize| u32::try_from(count).expect("both bounds are far below 2^32");
-        Self { hashed: number(hashed), dense: number(width - hashed), fields }
+        let mut learner = AttributeLearner::default();
+        items.into_iter().for_each(|attributes| learner.add(attributes));
+        learner.finish()
+    }
+
+    /// The names of the fields that it reads, ascending.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.fields.keys().map(String::as_str)
     }
 
     #[must_use]
@@ -86,11 +74,27 @@ impl Encoder {
         (self.hashed + self.dense) as usize
     }
 
+    /// The rules as JSON, which is the content of an object.
+    #[must_use]
+    pub fn encoded(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("names and finite numbers always serialise")
+    }
+
+    /// Reads what [`AttributeEncoder::encoded`] gave.
+    ///
+    /// # Errors
+    /// A description of the problem.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let encoder: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        encoder.check()?;
+        if encoder.encoded() == bytes { Ok(encoder) } else { Err("is not in its canonical form".to_owned()) }
+    }
+
     /// Checks rules that were read from a file.
     ///
     /// # Errors
     /// A description of the problem.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         let (hashed, dense) = (self.hashed as usize, self.dense as usize);
         if !self.hashed.is_power_of_two() || hashed > HASHED_COLUMNS_MAX || dense > DENSE_COLUMNS_MAX {
             return Err(format!("has {hashed} hashed and {dense} other columns, beyond the limits of an encoder"));
@@ -121,6 +125,44 @@ impl Encoder {
             }
         }
         merged(row.columns)
+    }
+}
+
+/// Collects what an encoder needs to know of items.
+#[derive(Debug, Default)]
+pub struct AttributeLearner {
+    items: usize,
+    stats: BTreeMap<String, FieldStats>,
+}
+
+impl AttributeLearner {
+    pub fn add(&mut self, attributes: &Map<String, Value>) {
+        self.items += 1;
+        for (name, value) in attributes.iter().filter(|(name, _)| !RESERVED.contains(&name.as_str())) {
+            if let Some(stats) = self.stats.get_mut(name) {
+                stats.add(name, value);
+            } else if self.stats.len() < FIELDS_MAX {
+                self.stats.entry(name.clone()).or_default().add(name, value);
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn finish(self) -> AttributeEncoder {
+        let hashed = (self.items / 4).next_power_of_two().clamp(HASHED_COLUMNS_MIN, HASHED_COLUMNS_MAX);
+        let mut by_items: Vec<(String, FieldStats)> =
+            self.stats.into_iter().filter(|(_, stats)| stats.items > 0).collect();
+        by_items.sort_by_key(|(_, stats)| std::cmp::Reverse(stats.items));
+        let (mut fields, mut width) = (BTreeMap::new(), hashed);
+        for (name, stats) in by_items {
+            let (field, columns) = stats.field(width);
+            if width + columns <= hashed + DENSE_COLUMNS_MAX {
+                width += columns;
+                fields.insert(name, field);
+            }
+        }
+        let number = |count: usize| u32::try_from(count).expect("both bounds are far below 2^32");
+        AttributeEncoder { hashed: number(hashed), dense: number(width - hashed), fields }
     }
 }
 
@@ -199,5 +241,4 @@ fn merged(mut columns: Vec<(u32, f32)>) -> Vec<(u32, f32)> {
 }
 
 #[cfg(test)]
-#[path = "encoder_tests.rs"]
 mod tests;
