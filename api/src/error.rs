@@ -169,7 +169,7 @@ impl ApiError {
 
     /// 503: another node of the cluster owns the user, and nothing was written.
     pub fn not_owner(detail: impl ToString) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, NOT_OWNER, "No node answers for the user yet", detail)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, NOT_OWNER, "No node answers yet", detail)
     }
 
     /// 503: another node of the cluster has to answer, and whether it carried the request out is not

@@ -30,8 +30,9 @@ const LOOK_FOR_INCARNATIONS: Duration = Duration::from_secs(5);
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Owners look at their streams each few seconds, and hear of what other nodes have synced within a few more. The
-/// servers compact the logs of their own, which have the same batches, each two minutes.
-const TRIM_LATE_MAX: Duration = Duration::from_secs(15 + 225);
+/// servers compact the logs of their own, which have the same batches, each two to three minutes. What they compact stays
+/// in a file that has got another batch meanwhile, until the next time: three times are allowed for.
+const TRIM_LATE_MAX: Duration = Duration::from_secs(15 + 3 * 180);
 
 /// A node that takes part in a cluster.
 pub struct Cluster {

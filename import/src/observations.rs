@@ -469,11 +469,15 @@ fn context_columns(input: &Input, rules: &Rules, columns: &[String]) -> Result<V
                 .to_owned(),
         );
     }
-    let column = |name: &String| {
+    let mut found: Vec<(String, usize)> = Vec::with_capacity(rules.context.len());
+    for name in &rules.context {
         let index = column_of(columns, name).map_err(|problem| format!("--context: {problem}"))?;
-        Ok((columns[index].clone(), index))
-    };
-    rules.context.iter().map(column).collect()
+        if found.iter().any(|(_, before)| *before == index) {
+            return Err(format!("--context: names the column {name} twice"));
+        }
+        found.push((columns[index].clone(), index));
+    }
+    Ok(found)
 }
 
 /// A time as it is written, and as it is read where that differs.

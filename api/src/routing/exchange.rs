@@ -262,13 +262,15 @@ impl Exchange<'_> {
 
 /// No node answers in time, and nothing was carried out.
 pub fn unanswered() -> ApiError {
-    ApiError::not_owner("no node of the cluster answers for the user at the moment, and nothing was written; try again")
+    ApiError::not_owner(
+        "no node of the cluster owns the user, or coordinates, at the moment, and nothing was written; try again",
+    )
 }
 
 /// The node that is to answer takes no connection.
 fn unreachable(peer: &Peer) -> ApiError {
     ApiError::not_owner(format!(
-        "node {} answers for the user, but this node cannot connect to it at {}, and nothing was written; try again",
+        "node {} is to answer, but this node cannot connect to it at {}, and nothing was written; try again",
         peer.node, peer.url
     ))
 }

@@ -228,6 +228,7 @@ fn contexts_that_the_node_would_refuse_are_found_in_the_first_reading() {
     let text = "user,item,label,about,device\n1,2,3,,phone\n";
     assert_message(text, &context(&["device"]), &["nothing is wrong"]);
     assert_message(text, &context(&["devise"]), &["--context", "no column \"devise\"", "about, device"]);
+    assert_message(text, &context(&["device", "device"]), &["--context", "column device twice"]);
     for (about, words) in
         [("phone", ["about", "\"phone\" is not a JSON object"]), ("[1]", ["about", "not a JSON object"])]
     {

@@ -1,7 +1,8 @@
 //! Strings and their columns.
 
-use std::collections::HashSet;
 use std::sync::OnceLock;
+
+use hashbrown::HashSet;
 
 use super::codec::{Decoder, Encoder};
 use super::index::Index;

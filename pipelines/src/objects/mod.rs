@@ -55,6 +55,11 @@ impl Object {
     /// # Errors
     /// [`PipelineError::Object`] for bytes that are not the canonical form of an object within the limits.
     pub fn decode(bytes: &[u8]) -> Result<Self, PipelineError> {
+        Self::decode_named(ObjectId::of(bytes), bytes)
+    }
+
+    /// As [`Object::decode`]; the caller guarantees that `id` is the sum of the bytes.
+    fn decode_named(id: ObjectId, bytes: &[u8]) -> Result<Self, PipelineError> {
         if bytes.len() > OBJECT_BYTES_MAX {
             return Err(PipelineError::object(format!("has {} bytes, the maximum is {OBJECT_BYTES_MAX}", bytes.len())));
         }
@@ -90,7 +95,7 @@ impl Object {
             }
         };
         decoder.end()?;
-        Ok(Self { id: ObjectId::of(bytes), bytes: bytes.len(), content })
+        Ok(Self { id, bytes: bytes.len(), content })
     }
 
     #[must_use]

@@ -48,9 +48,10 @@ impl Objects {
     /// # Errors
     /// [`PipelineError::Object`] if they are not those of an object.
     pub fn insert(&self, bytes: &[u8]) -> Result<Arc<Object>, PipelineError> {
-        match self.in_use(ObjectId::of(bytes)) {
+        let id = ObjectId::of(bytes);
+        match self.in_use(id) {
             Some(object) => Ok(object),
-            None => Ok(self.keep(Object::decode(bytes)?)),
+            None => Ok(self.keep(Object::decode_named(id, bytes)?)),
         }
     }
 
@@ -77,7 +78,7 @@ impl Objects {
         if received != id {
             return Err(PipelineError::Checksum { expected: id, received });
         }
-        Ok(Some(self.keep(Object::decode(&bytes)?)))
+        Ok(Some(self.keep(Object::decode_named(id, &bytes)?)))
     }
 
     /// The objects that plans hold, ascending by name.

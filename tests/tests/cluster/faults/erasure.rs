@@ -22,8 +22,9 @@ scenarios! {
 /// Compression may cut a text where four bytes of it occurred before, but not all of its pieces.
 const PIECE: usize = 10;
 
-/// The servers compact the files of their own logs from time to time.
-const SERVERS_FORGET_WITHIN: Duration = Duration::from_secs(300);
+/// The servers compact the files of their own logs each two to three minutes; a file that has got another batch meanwhile keeps
+/// what was compacted until the next time.
+const SERVERS_FORGET_WITHIN: Duration = Duration::from_secs(3 * 180 + 15);
 
 /// The ids of a user, an observation and a free text, which are nowhere else.
 struct Traces {
