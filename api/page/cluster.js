@@ -89,7 +89,7 @@ function describeLog({ log, owner, epoch, lag, staleness_seconds: age, problem, 
     about: shard ? `partitions ${shard.first}–${shard.last}` : 'models and items',
     owner: ownerWords(owner, placed),
     epoch: count(epoch),
-    lag: count(lag),
+    lag: lag === null ? 'unknown' : count(lag),
     age: phase === 'owning' ? 'owned here' : ageWords(age),
     state: problem === null ? phase : 'fault',
   };

@@ -175,7 +175,7 @@ fn log_row(log: &Value) -> [String; 8] {
         log["epoch"].to_string(),
         log["applied"].to_string(),
         log["durable"].to_string(),
-        log["lag"].to_string(),
+        log["lag"].as_u64().map_or_else(|| "-".to_owned(), |lag| lag.to_string()),
         log["staleness_seconds"].as_f64().map_or_else(|| "-".to_owned(), |age| format!("{age:.0}")),
         format!("{}{problem}", text_of(&log["phase"])),
     ]

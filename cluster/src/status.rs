@@ -52,8 +52,8 @@ pub struct LogStatus {
     pub epoch: u64,
     pub applied: u64,
     pub durable: u64,
-    /// The batches that this copy lacks, by the last heartbeat of the owner.
-    pub lag: u64,
+    /// The batches that this copy lacks, by the last heartbeat of the owner; `None` while none is heard.
+    pub lag: Option<u64>,
     /// How old this copy is at most, in seconds; `None` if that is not known.
     pub staleness_seconds: Option<f64>,
     pub problem: Option<Problem>,
@@ -102,7 +102,8 @@ pub(crate) fn of(node: &Node) -> ClusterStatus {
 fn of_log(node: &Node, view: &ClusterView, nodes: &BTreeMap<NodeName, NodeStatus>, log: LogId) -> LogStatus {
     let (state, name) = (&node.logs[&log].state, short_name(log));
     let cursor = state.cursor();
-    let tail = nodes.values().filter_map(|node| node.logs.get(&name)?.tail).max().unwrap_or(0);
+    let live = nodes.values().filter(|node| node.is_live);
+    let tail = live.filter_map(|node| node.logs.get(&name)?.tail).max();
     LogStatus {
         phase: state.phase(),
         placed: view.placement.owner(log).cloned(),
@@ -110,7 +111,7 @@ fn of_log(node: &Node, view: &ClusterView, nodes: &BTreeMap<NodeName, NodeStatus
         epoch: cursor.epoch,
         applied: cursor.sequence,
         durable: state.durable(),
-        lag: tail.saturating_sub(cursor.sequence),
+        lag: tail.map(|tail| tail.saturating_sub(cursor.sequence)),
         staleness_seconds: state.staleness(node.options.timing.lease).map(|staleness| staleness.as_secs_f64()),
         problem: state.problem(),
     }

@@ -82,8 +82,8 @@ pub struct LogState {
     pub applied: u64,
     /// The last batch of the copy that survives a power failure.
     pub durable: u64,
-    /// The batches that the copy lacks, by what the owner said last.
-    pub lag: u64,
+    /// The batches that the copy lacks, by what the owner said last; null while no node says that it owns the log.
+    pub lag: Option<u64>,
     /// The age of the copy in seconds, at most; null if it is not known.
     pub staleness_seconds: Option<f64>,
     /// What is wrong; null if nothing is.

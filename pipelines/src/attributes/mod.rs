@@ -99,6 +99,9 @@ impl AttributeEncoder {
         if !self.hashed.is_power_of_two() || hashed > HASHED_COLUMNS_MAX || dense > DENSE_COLUMNS_MAX {
             return Err(format!("has {hashed} hashed and {dense} other columns, beyond the limits of an encoder"));
         }
+        if self.fields.len() > FIELDS_MAX {
+            return Err(format!("has {} fields, the maximum is {FIELDS_MAX}", self.fields.len()));
+        }
         for (name, field) in &self.fields {
             let number = field.number.map(|number| (number.column, Number::COLUMNS, [number.mean, number.deviation]));
             let vector = field.vector.map(|vector| {

@@ -59,6 +59,7 @@ fn check_follows(node: &Client) {
     let follows = || {
         found = node.get("/readyz").text;
         let status = node.get("/v1/cluster").expect(200);
+        // It is not known while a log changes its owner, as it does when a node stops.
         let lags = |log: &Value| log["lag"] != 0;
         found == "ready\n" && !status["status"]["logs"].as_array().expect("a list").iter().any(lags)
     };
