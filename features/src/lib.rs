@@ -18,6 +18,7 @@ mod slots;
 pub mod table;
 pub mod version_dir;
 
+pub use celeris_pipelines::AttributeEncoder;
 pub use cold_map::{ColdMap, ColdMapParts};
 pub use error::FeaturesError;
 pub use huge::HugeFloats;

@@ -30,6 +30,7 @@ pub mod keys;
 pub mod limits;
 pub mod networks;
 pub mod objects;
+mod onnx;
 pub mod operators;
 pub mod optimizer;
 pub mod plan;

@@ -50,7 +50,7 @@ pub fn run(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     eprintln!("  recommending from a shortlist …");
     let theta = scene::theta(settings.pick(CATALOG[0], CATALOG[1]), DIM).map_err(Failure::other)?;
     let plain = narrower(&theta)?;
-    let theta = with_empty_part(theta)?;
+    let theta = with_empty_part(&theta)?;
     let folders = [tempfile::tempdir().map_err(Failure::other)?, tempfile::tempdir().map_err(Failure::other)?];
     prepare_parts(folders[0].path(), &theta, &parts(theta.items())?)?;
     prepare_table(folders[1].path(), &plain)?;
@@ -108,7 +108,7 @@ fn narrower(theta: &Theta) -> Result<Theta, Failure> {
 }
 
 /// The table with zero in the column of the part, which is computed.
-fn with_empty_part(theta: Theta) -> Result<Theta, Failure> {
+fn with_empty_part(theta: &Theta) -> Result<Theta, Failure> {
     let mut features = theta.features().to_vec();
     features.chunks_exact_mut(DIM).for_each(|row| row[DIM - 2] = 0.0);
     let table = Theta::new(theta.items().to_vec(), theta.offsets().to_vec(), features, ColdItem::blank(DIM));

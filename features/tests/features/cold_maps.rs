@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use celeris_features::{
-    ColdItem, ColdMap, ColdMapParts, FeaturesError, Theta, TrainerPart, VersionContents, read_version,
-    write_trained_version,
+    AttributeEncoder, ColdItem, ColdMap, ColdMapParts, FeaturesError, Theta, TrainerPart, VersionContents,
+    read_version, write_trained_version,
 };
 use celeris_formats::version_dir::ENCODER_FILE;
 use celeris_formats::{FormatError, cold_map, sha256_of};

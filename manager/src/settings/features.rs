@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use celeris_features::parts::{CONTEXT_COLUMNS_MAX, PARTS_MAX};
 use celeris_model::{Loss, ModelName};
-use celeris_pipelines::Depends;
 use celeris_pipelines::graph::Outline;
 use serde::{Deserialize, Serialize};
 

@@ -4,13 +4,12 @@
 //! Modules: [`lightgbm`] reads LightGBM's text format, [`onnx`] ONNX models.
 
 mod emit;
-mod error;
 pub mod lightgbm;
 pub mod onnx;
 
 use std::collections::BTreeMap;
 
-pub use error::ImportError;
+pub use crate::error::ImportError;
 
 use crate::objects::ObjectId;
 use crate::spec::Operator;

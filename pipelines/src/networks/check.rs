@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 use super::shapes::{self, Shape};
 use super::write::{self, Parts};
-use crate::import::ImportError;
-use crate::import::onnx::model::{self, Graph, Node, Tensor, element};
+use crate::error::ImportError;
 use crate::limits::{
     DENSE_MAX, INPUTS_MAX, NETWORK_BYTES_MAX, NETWORK_ELEMENTS_MAX, NETWORK_NODES_MAX, NETWORK_WORK_MAX,
 };
+use crate::onnx::model::{self, Graph, Node, Tensor, element};
 
 /// The versions of the operators that can be run.
 const OPSETS: std::ops::RangeInclusive<i64> = 9..=23;

@@ -20,7 +20,7 @@ use tract_onnx::prelude::{
     tvec,
 };
 
-use crate::import::ImportError;
+use crate::error::ImportError;
 use crate::limits::DENSE_MAX;
 use crate::values::bounded;
 

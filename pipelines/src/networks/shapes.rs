@@ -1,9 +1,9 @@
 //! The shapes that operators of ONNX give, and the products that they compute.
 
 use super::check::Known;
-use crate::import::ImportError;
-use crate::import::onnx::model::{AXES_MAX, Node, element};
+use crate::error::ImportError;
 use crate::limits::NETWORK_ELEMENTS_MAX;
+use crate::onnx::model::{AXES_MAX, Node, element};
 
 /// The length of each axis; none is 0.
 pub type Shape = Vec<usize>;

@@ -3,9 +3,9 @@
 //! What is written for a graph that was read from these bytes is the same bytes, so that every graph has one encoding. A
 //! field that this module does not write cannot be in an object, whatever other readers would make of it.
 
-use crate::import::ImportError;
-use crate::import::onnx::model::{Node, Tensor, element};
-use crate::import::onnx::wire::{Bytes, Value};
+use crate::error::ImportError;
+use crate::onnx::model::{Node, Tensor, element};
+use crate::onnx::wire::{Bytes, Value};
 
 /// The version of the file format that is written.
 const IR_VERSION: u64 = 8;

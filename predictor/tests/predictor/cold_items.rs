@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use celeris_features::{ColdItem, ColdMap, ColdMapParts, Theta};
+use celeris_features::{AttributeEncoder, ColdItem, ColdMap, ColdMapParts, Theta};
 use celeris_model::{
     FeatureOrigin, ItemId, Learning, ModelId, ModelName, Observation, Prior, StreamName, UserId, UserModel, VersionId,
 };

@@ -6,9 +6,9 @@ use super::super::ImportError;
 use super::super::emit::{Column, Fields, Form, Numbers};
 use super::convert::{Converter, Value};
 use super::linear;
-use super::model::Node;
 use crate::limits::{DICTIONARY_MAX, INLINE_MAX, INPUTS_MAX};
 use crate::objects::{Content, Dictionary, EmbeddingTable};
+use crate::onnx::model::Node;
 use crate::spec::{Categories, Embedding, FieldType, Operator};
 
 /// A column for each category of each field.

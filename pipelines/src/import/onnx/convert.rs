@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use super::super::ImportError;
 use super::super::emit::{Column, Emitter, Fields, Form, Numbers};
 use super::cut::Cut;
-use super::model::{Graph, Node, Tensor, element};
 use super::{ImportInputs, Imported, categories, cut, linear, numeric, shape, text, trees, trees_of_version_5};
 use crate::limits::{DENSE_MAX, NODES_MAX};
 use crate::networks;
 use crate::objects::{Content, ObjectId};
+use crate::onnx::model::{Graph, Node, Tensor, element};
 use crate::trees::TreeEnsemble;
 
 /// Maximum number of columns of a vector. A file of a few bytes can repeat columns, so that each is not a byte of the

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::super::ImportError;
 use super::super::emit::{Form, Numbers};
 use super::convert::{Converter, Value, unfit};
-use super::model::{Graph, Node};
 use crate::limits::{DENSE_MAX, INPUTS_MAX};
 use crate::networks::{Network, Parts, is_runnable, model};
 use crate::objects::Content;
+use crate::onnx::model::{Graph, Node};
 use crate::spec::{Onnx, Operator};
 
 /// The nodes of a graph by what becomes of them.

@@ -6,9 +6,9 @@ use super::super::ImportError;
 use super::super::emit::{Form, Numbers};
 use super::convert::COLUMNS_MAX;
 use super::convert::{Converter, Value};
-use super::model::Node;
 use crate::limits::{DENSE_MAX, OUTPUTS_MAX};
 use crate::objects::{Content, Weights};
+use crate::onnx::model::Node;
 use crate::spec::{Linear, Link, Norm, Normalize, Operator};
 
 pub(super) fn regressor<'a>(converter: &mut Converter<'a>, node: &Node<'a>) -> Result<Value, ImportError> {

@@ -17,19 +17,18 @@ mod categories;
 mod convert;
 mod cut;
 mod linear;
-pub(crate) mod model;
 mod numeric;
 mod shape;
 mod text;
 mod trees;
 mod trees_of_version_5;
-pub(crate) mod wire;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{BYTES_MAX, ImportError, Imported};
+use crate::onnx::model;
 
 /// What the inputs of a graph are.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::super::ImportError;
 use super::super::emit::{Form, Numbers};
 use super::convert::{COLUMNS_MAX, Converter, Value};
-use super::model::Node;
 use crate::limits::DENSE_MAX;
 use crate::objects::{Content, Idf, Moments};
+use crate::onnx::model::Node;
 use crate::spec::{Impute, Norm, Normalize, Operator, Scale, TfIdf};
 use crate::trees::{
     Aggregate, Branch, Builder, Missing, OUTPUTS_MAX, Shape, SourceNode, SourceTree, Test, Transform, Vote, Zeros,

@@ -5,7 +5,7 @@ use super::super::ImportError;
 use super::super::emit::{Column, Fields, Form, Numbers};
 use super::convert::{COLUMNS_MAX, Converter, Value};
 use super::linear;
-use super::model::{Node, element};
+use crate::onnx::model::{Node, element};
 
 pub(super) fn concat<'a>(converter: &mut Converter<'a>, node: &Node<'a>) -> Result<Value, ImportError> {
     // The axes of columns, of two-dimensional values and of those of encoders, which have a dimension more.

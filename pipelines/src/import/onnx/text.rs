@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::super::ImportError;
 use super::super::emit::{Column, Fields, Form, Numbers};
 use super::convert::{Converter, TokenKind, Tokens, Value};
-use super::model::{LIST_MAX, Node};
 use crate::limits::{CHAR_N_MAX, DICTIONARY_MAX, WORD_N_MAX};
 use crate::objects::{Content, Dictionary, Idf};
+use crate::onnx::model::{LIST_MAX, Node};
 use crate::spec::{CharNgrams, CharWindow, FieldType, Operator, TfIdf, Tokenize, WordNgrams, Words};
 
 /// The change to lower case, which tokenizers of pipelines always make.

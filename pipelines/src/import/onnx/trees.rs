@@ -1,7 +1,7 @@
 //! `TreeEnsembleRegressor` and `TreeEnsembleClassifier`, of versions 1 and 3 of `ai.onnx.ml`.
 
 use super::super::ImportError;
-use super::model::Node;
+use crate::onnx::model::Node;
 use crate::trees::{
     Aggregate, Branch, Builder, INPUTS_MAX, Missing, NODES_MAX, OUTPUTS_MAX, Shape, SourceNode, SourceTree, Test,
     Transform, TreeEnsemble, VOTES_MAX, Vote, Zeros,

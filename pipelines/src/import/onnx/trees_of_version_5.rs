@@ -2,8 +2,8 @@
 //! their roots.
 
 use super::super::ImportError;
-use super::model::{LIST_MAX, Node};
 use super::trees::{branch, count};
+use crate::onnx::model::{LIST_MAX, Node};
 use crate::trees::{
     Aggregate, Builder, NODES_MAX, Shape, SourceNode, SourceTree, TREES_MAX, Test, Transform, TreeEnsemble, VOTES_MAX,
     Vote,

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::super::ImportError;
 use super::wire::{Bytes, Element, Value};
+use crate::error::ImportError;
 
 /// Maximum number of nodes of a graph.
 pub(crate) const NODES_MAX: usize = 10_000;

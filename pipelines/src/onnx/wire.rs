@@ -4,7 +4,7 @@
 //! would copy all lists first, with up to eight bytes for each byte of the file, and would be a dependency of this
 //! crate alone.
 
-use super::super::ImportError;
+use crate::error::ImportError;
 
 /// A part of the file, with its place for errors.
 #[derive(Debug, Clone, Copy)]
