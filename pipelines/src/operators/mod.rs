@@ -245,6 +245,12 @@ impl Op {
         }
     }
 
+    /// Whether it reads the record, and so gives other values for equal inputs.
+    #[must_use]
+    pub fn reads_record(&self) -> bool {
+        matches!(self, Self::Field(_) | Self::Attributes(_))
+    }
+
     /// Its name in explanations.
     #[must_use]
     pub fn name(&self) -> &'static str {

@@ -10,7 +10,7 @@ use super::scratch::Scratch;
 use super::{Place, PlacedStage, Plan};
 use crate::error::PipelineError;
 use crate::graph::Depends;
-use crate::operators::{CrossScratch, Inputs, Memo, Op, Record, Surroundings};
+use crate::operators::{CrossScratch, Inputs, Memo, Record, Surroundings};
 use crate::stages::{Outcome, Step, SubPlans, TextRun, Wire, Work};
 use crate::text::TextScratch;
 use crate::values::{Slot, View, write_dense};
@@ -122,7 +122,7 @@ impl PlacedStage {
     }
 
     /// Takes the last value from the kept ones, or computes and keeps it. Its input are the inputs of the stage, and the
-    /// fields that it reads.
+    /// values that it reads of the record.
     fn run_keeping(&self, steps: &[Step], areas: Areas, own: &mut [Slot], around: &mut Around, kept: &SubPlans) {
         let mut key = std::mem::take(around.key);
         key.clear();
@@ -130,8 +130,8 @@ impl PlacedStage {
             let view = if place.area == self.area { own[place.slot as usize].view() } else { areas.view(*place) };
             view.write_key(&mut key);
         }
-        let is_field = |step: &usize| matches!(steps[*step].op, Op::Field(_));
-        for step in (0..steps.len()).filter(is_field) {
+        let is_read = |step: &usize| steps[*step].op.reads_record();
+        for step in (0..steps.len()).filter(is_read) {
             self.step(steps, step, areas, own, around);
             own[self.first as usize + step].view().write_key(&mut key);
         }
@@ -139,7 +139,7 @@ impl PlacedStage {
         if let Some(Outcome::Value(value)) = kept.get(self.stage.fingerprint, &key) {
             own[last].set(value.view());
         } else {
-            (0..steps.len()).filter(|step| !is_field(step)).for_each(|step| self.step(steps, step, areas, own, around));
+            (0..steps.len()).filter(|step| !is_read(step)).for_each(|step| self.step(steps, step, areas, own, around));
             let mut value = Slot::default();
             value.set(own[last].view());
             kept.insert(self.stage.fingerprint, &key, Outcome::Value(Arc::new(value)));
