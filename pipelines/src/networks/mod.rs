@@ -1,7 +1,7 @@
 //! Graphs of ONNX operators that no operator of ours stands for, run as a whole by `tract`.
 //!
 //! A graph is untrusted. Before the library reads it, this crate has read it, computed the shapes of all its values, and
-//! bounded memory and work ([`check`]); it has no operator whose shapes depend on values, no control flow and no other
+//! bounded memory and work (`check`); it has no operator whose shapes depend on values, no control flow and no other
 //! files. What the library refuses is an error; a row that it fails for has missing outputs.
 //!
 //! Each row is run by itself, so that a batch gives the same bits as its rows. Kernels are chosen by the processor: other
