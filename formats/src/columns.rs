@@ -147,6 +147,14 @@ impl Batch {
         Ok(self.cast_to(column, &DataType::Utf8)?.as_string::<i32>().clone())
     }
 
+    /// The values of a text column that may have nulls.
+    ///
+    /// # Errors
+    /// [`FormatError::Column`].
+    pub fn optional_text(&self, column: &str) -> Result<StringArray, FormatError> {
+        Ok(self.nullable_cast_to(column, &DataType::Utf8)?.as_string::<i32>().clone())
+    }
+
     /// The values of a text column, each parsed by `parse`.
     ///
     /// # Errors
@@ -202,6 +210,14 @@ impl Batch {
     }
 
     fn cast_to(&self, column: &str, to: &DataType) -> Result<ArrayRef, FormatError> {
+        let values = self.nullable_cast_to(column, to)?;
+        match (0..values.len()).find(|row| values.is_null(*row)) {
+            Some(row) => Err(self.value_error(row, column, &"is null")),
+            None => Ok(values),
+        }
+    }
+
+    fn nullable_cast_to(&self, column: &str, to: &DataType) -> Result<ArrayRef, FormatError> {
         let error =
             |problem: String| FormatError::Column { path: self.path.clone(), column: column.to_owned(), problem };
         let array = self.batch.column_by_name(column).ok_or_else(|| error("is missing".to_owned()))?;
@@ -217,11 +233,7 @@ impl Batch {
         if !castable {
             return Err(error(format!("has type {}, expected {to}", array.data_type())));
         }
-        let values = cast(array, to).map_err(|problem| error(problem.to_string()))?;
-        if let Some(row) = (0..values.len()).find(|row| values.is_null(*row)) {
-            return Err(self.value_error(row, column, &"is null"));
-        }
-        Ok(values)
+        cast(array, to).map_err(|problem| error(problem.to_string()))
     }
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn read_contexts(observations: &Path) -> Result<Vec<Option<Context>>,
     let mut contexts = Vec::new();
     let mut file = ParquetFile::open_columns(observations, &[CONTEXT])?;
     while let Some(batch) = file.next_batch()? {
-        for (row, text) in batch.text(CONTEXT)?.iter().enumerate() {
+        for (row, text) in batch.optional_text(CONTEXT)?.iter().enumerate() {
             let parsed = text.map(serde_json::from_str).transpose();
             contexts.push(parsed.map_err(|problem| batch.value_error(row, CONTEXT, &problem))?);
         }

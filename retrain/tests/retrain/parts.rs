@@ -33,6 +33,11 @@ fn context(number: f64) -> Context {
 
 /// Labels are `3 + (EFFECT + slope of the user) z + noise`, where the context has `5 + 2 z`.
 fn write_observations(path: &Path) -> InputFile {
+    write_observations_of(path, |_| true)
+}
+
+/// As [`write_observations`]; those without a context have the labels of its mean.
+fn write_observations_of(path: &Path, has_context: impl Fn(usize) -> bool) -> InputFile {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut normal = || rng.sample::<f64, _>(StandardNormal);
     let slopes: Vec<f64> = (0..USERS).map(|_| SPREAD * normal()).collect();
@@ -40,7 +45,8 @@ fn write_observations(path: &Path) -> InputFile {
     let fields = fields.extended(&fields.missing(&context(1.0)));
     let mut writer = ObservationsWriter::create(path).unwrap();
     for k in 0..USERS * EACH {
-        let (user, z) = (k % USERS, normal());
+        let (user, drawn) = (k % USERS, normal());
+        let z = if has_context(k) { drawn } else { 0.0 };
         let label = 3.0 + (EFFECT + slopes[user]) * z + NOISE * normal();
         let record = Record {
             kind: RecordKind::Observe,
@@ -54,7 +60,7 @@ fn write_observations(path: &Path) -> InputFile {
             timestamp: Timestamp(1),
             observation_id: None,
             decision: None,
-            context: fields.numbered(&context(5.0 + 2.0 * z)).map(Box::new),
+            context: fields.numbered(&context(5.0 + 2.0 * z)).filter(|_| has_context(k)).map(Box::new),
             predictions: Vec::new(),
             targets: Vec::new(),
         };
@@ -225,6 +231,24 @@ fn a_column_is_standardised_over_the_observations_that_have_its_part() {
     assert!(column(15).abs() < 0.01, "{}", column(15));
     assert!((column(29) - 14.0 / deviation).abs() < 0.01, "{}", column(29));
     assert_eq!((column(0), parts.dim()), (0.0, 4));
+}
+
+#[test]
+fn observations_without_a_context_are_learnt_from_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = run(folder.path(), &job(folder.path(), vec![number()])).unwrap();
+    let mut job = job(folder.path(), vec![number()]);
+    job.observations = write_observations_of(&folder.path().join("fewer.parquet"), |k| k % 4 != 0);
+    job.output = "fewer".into();
+    let without = run(folder.path(), &job).unwrap();
+    let column = with.parts.as_ref().unwrap().context_columns().next().unwrap();
+    // Means and deviations are those of the others, and so is the effect, to a tenth.
+    let value = |version: &LoadedVersion| {
+        features(version, version.parts.as_ref().unwrap().of_row(0), Some(&context(9.0))).0[column]
+    };
+    assert!((value(&with) - value(&without)).abs() < 0.1, "{} {}", value(&with), value(&without));
+    let effect = without.prior.mean()[column];
+    assert!((effect - EFFECT).abs() < 0.1, "{effect}");
 }
 
 #[test]

@@ -46,10 +46,12 @@ fn describe(shop: &ModelClient, item: &str, genre: &str) {
     shop.put(&format!("items/{item}"), &json!({"attributes": {"genre": genre}})).expect(200);
 }
 
-/// Thirty users, each on both devices.
+/// Thirty users, each on both devices, and once nobody knows where.
 fn observe_all(shop: &ModelClient) {
     let mut lines = String::new();
     for user in 0..30 {
+        let line = json!({"user": format!("u{user}"), "item": (user % ITEMS).to_string(), "label": user % 2});
+        lines.push_str(&format!("{line}\n"));
         for round in 0..20 {
             let (item, device) = ((7 * user + 3 * round) % ITEMS, round % DEVICES.len());
             let context = json!({"device": DEVICES[device], "hour": round});
