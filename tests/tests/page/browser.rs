@@ -17,6 +17,9 @@ use tempfile::TempDir;
 
 const START_MAX: Duration = Duration::from_secs(30);
 
+/// How often a chromedriver is started that ends again.
+const STARTS_MAX: usize = 5;
+
 /// Maximum wait for a condition on a page. Far longer than needed, so that it also suffices on a
 /// busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -135,7 +138,18 @@ struct Driver {
 }
 
 impl Driver {
+    /// Starts one. It ends at once if the port that it has chosen for IPv4 is taken for IPv6; then the next is tried.
     fn start() -> Result<Self> {
+        let mut started = Self::start_once();
+        for _ in 1..STARTS_MAX {
+            if started.is_err() {
+                started = Self::start_once();
+            }
+        }
+        started
+    }
+
+    fn start_once() -> Result<Self> {
         let mut process = Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
