@@ -46,7 +46,7 @@ fn describe(shop: &ModelClient, item: &str, genre: &str) {
     shop.put(&format!("items/{item}"), &json!({"attributes": {"genre": genre}})).expect(200);
 }
 
-/// Thirty users, each on both devices, and once nobody knows where.
+/// Thirty users, each on both devices, and one observation of each without a context.
 fn observe_all(shop: &ModelClient) {
     let mut lines = String::new();
     for user in 0..30 {
@@ -70,6 +70,14 @@ fn train(client: &Client, shop: &ModelClient) -> String {
         (!matches!(job["state"].as_str(), Some("queued" | "running"))).then_some(job)
     });
     ended["state"].as_str().unwrap().to_owned()
+}
+
+/// The model of [`shop`], trained on what [`observe_all`] says.
+fn trained_shop(client: &Client) -> ModelClient {
+    let shop = shop(client);
+    observe_all(&shop);
+    assert_eq!(train(client, &shop), "succeeded");
+    shop
 }
 
 fn ranked(shop: &ModelClient, request: &str, context: &Value) -> Value {
@@ -97,9 +105,7 @@ fn rankings_depend_on_the_context_through_a_part() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
-    let shop = shop(&client);
-    observe_all(&shop);
-    assert_eq!(train(&client, &shop), "succeeded");
+    let shop = trained_shop(&client);
     for request in ["topk", "recommend"] {
         for (device, genre) in DEVICES.iter().zip(GENRES) {
             let ranking = ranked(&shop, request, &json!({"device": device}));
@@ -146,9 +152,7 @@ fn states_are_those_of_the_records_whatever_becomes_of_pipelines_and_attributes(
     let serve = || ProcessOptions::default().serve(dir.path());
     let node = serve();
     let client = node.client();
-    let shop = shop(&client);
-    observe_all(&shop);
-    assert_eq!(train(&client, &shop), "succeeded");
+    let shop = trained_shop(&client);
     describe(&shop, "late", "news");
     for device in DEVICES {
         let label = u8::from(device == "phone");
@@ -181,10 +185,7 @@ fn a_node_killed_in_a_training_of_parts_has_the_states_of_one_version() {
     let serve = || ProcessOptions::default().serve(dir.path());
     let node = serve();
     let client = node.client();
-    let created = shop(&client);
-    created.patch("", &json!({"gate": {"force": true}})).expect(200);
-    observe_all(&created);
-    assert_eq!(train(&client, &created), "succeeded");
+    trained_shop(&client).patch("", &json!({"gate": {"force": true}})).expect(200);
     node.kill_hard();
     for (step, activates) in [("training", false), ("warming", false), ("flip", true)] {
         let node = ProcessOptions::default().pause_at(step).serve(dir.path());
@@ -217,9 +218,7 @@ fn estimates_of_policies_use_the_contexts_of_the_decisions() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());
     let client = node.client();
-    let shop = shop(&client);
-    observe_all(&shop);
-    assert_eq!(train(&client, &shop), "succeeded");
+    let shop = trained_shop(&client);
     let items: Vec<String> = (0..ITEMS).map(|item| item.to_string()).collect();
     let choose = |turn: usize, policy: &Value| {
         let context = json!({"device": DEVICES[turn % DEVICES.len()]});
