@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use celeris_model::{Timestamp, VersionId};
 
 use crate::monitoring::TriggerFacts;
-use crate::settings::{Schedule, Signal, Threshold};
+use crate::settings::{Engine, Schedule, Signal, Threshold};
 use crate::training::{Job, JobState};
 
 /// Further input of the triggers, from the log and the jobs.
@@ -130,6 +130,12 @@ pub(super) fn rests(latest: Option<&Job>, cool_down: f64, now: Timestamp) -> boo
     job.finished.is_none_or(|finished| seconds_between(finished, now) < cool_down)
 }
 
+/// Whether offsets have to wait: for a running job, or for the cool-down after they could not be fitted.
+pub(super) fn offsets_rest(latest: Option<&Job>, cool_down: f64, now: Timestamp) -> bool {
+    let failed = |job: &Job| job.state == JobState::Failed && job.engine == Engine::Popularity;
+    rests(latest, if latest.is_some_and(failed) { cool_down } else { 0.0 }, now)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
@@ -233,16 +239,25 @@ mod tests {
         );
     }
 
+    fn job(engine: &str, state: &str) -> Job {
+        let job = serde_json::json!({
+            "job": "1", "model": "films", "model_id": 1, "state": state, "engine": engine, "why": "", "phase": "",
+            "progress": 0.0, "metrics": {}, "version": null, "error": null, "created": 0, "finished": 1_000,
+        });
+        serde_json::from_value(job).unwrap()
+    }
+
+    #[test]
+    fn offsets_wait_for_the_cool_down_only_after_they_have_failed() {
+        let rest = |engine, state, now| offsets_rest(Some(&job(engine, state)), 120.0, Timestamp(now));
+        assert!(!rest("popularity", "succeeded", 1_000) && !rest("svd", "succeeded", 1_000));
+        assert!(rest("popularity", "failed", 120_999) && !rest("popularity", "failed", 121_000));
+        assert!(rest("svd", "failed", 60_999) && !rest("svd", "failed", 61_000), "of the model's own trainer");
+    }
+
     #[test]
     fn triggers_wait_after_a_failure_even_without_a_cool_down() {
-        let job = |state: &str| -> Job {
-            let job = serde_json::json!({
-                "job": "1", "model": "films", "model_id": 1, "state": state, "engine": "svd", "why": "", "phase": "", "progress": 0.0,
-                "metrics": {}, "version": null, "error": null, "created": 0, "finished": 1_000,
-            });
-            serde_json::from_value(job).unwrap()
-        };
-        let rests = |state, cool_down, now| rests(Some(&job(state)), cool_down, Timestamp(now));
+        let rests = |state, cool_down, now| rests(Some(&job("svd", state)), cool_down, Timestamp(now));
         assert!(!rests("succeeded", 0.0, 1_000) && rests("failed", 0.0, 1_000));
         assert!(rests("failed", 0.0, 60_999) && !rests("failed", 0.0, 61_000));
         assert!(rests("failed", 120.0, 120_999) && rests("rejected", 120.0, 120_999));

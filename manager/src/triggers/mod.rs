@@ -13,7 +13,7 @@ use celeris_model::{ModelName, Timestamp, VersionId};
 use celeris_retrain::POPULARITY;
 use celeris_storage::Storage;
 
-use self::decide::{Progress, Reason, decide, popularity, rests, seconds_between};
+use self::decide::{Progress, Reason, decide, offsets_rest, popularity, rests, seconds_between};
 use crate::error::ManagerError;
 use crate::monitoring::{Monitoring, TriggerFacts};
 use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry, UNTRAINED, VersionRecord};
@@ -86,7 +86,7 @@ impl AutomaticRetraining {
         // Also after a rollback, offsets do not follow a version that was trained otherwise.
         let is_untrained = |version: &VersionRecord| [UNTRAINED, POPULARITY].contains(&version.algorithm.as_str());
         if !versions.iter().all(is_untrained)
-            || rests(self.training.jobs().latest(record.id, |_| true).as_ref(), 0.0, now)
+            || offsets_rest(self.training.jobs().latest(record.id, |_| true).as_ref(), triggers.cool_down, now)
         {
             return Ok(None);
         }

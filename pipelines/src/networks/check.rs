@@ -11,7 +11,7 @@ use crate::error::ImportError;
 use crate::limits::{
     DENSE_MAX, INPUTS_MAX, NETWORK_BYTES_MAX, NETWORK_ELEMENTS_MAX, NETWORK_NODES_MAX, NETWORK_WORK_MAX,
 };
-use crate::onnx::model::{self, Graph, Node, Tensor, element};
+use crate::onnx::model::{self, AttributeElement as _, Graph, LIST_MAX, Node, Tensor, element};
 
 /// The versions of the operators that can be run.
 const OPSETS: std::ops::RangeInclusive<i64> = 9..=23;
@@ -82,6 +82,9 @@ fn check_graph(graph: &Graph<'_>) -> Result<Columns, ImportError> {
     let mut known = Known { shapes: HashMap::new(), constants: graph.constants.clone(), opset: graph.opset };
     for (name, tensor) in &graph.constants {
         known.shapes.insert(name, tensor.shape()?);
+        if has_nan(tensor)? {
+            return Err(whole(format!("the constant {name:?} has an element that is not a number")));
+        }
     }
     let inputs = read_inputs(graph, &mut known)?;
     let (mut elements, mut largest, mut work) = (0, 0, 0);
@@ -142,8 +145,13 @@ fn compute<'a>(node: &Node<'a>, known: &mut Known<'a>) -> Result<shapes::Results
     if node.outputs.is_empty() || (node.outputs.len() > 1 && node.operator != "Split") {
         return Err(node.problem("output", format!("there are {} outputs, not 1", node.outputs.len())));
     }
-    for (name, _) in &node.attributes {
-        node.tensor(name)?.map_or(Ok(Vec::new()), |tensor| tensor.shape())?;
+    for (name, attribute) in &node.attributes {
+        let tensor = node.tensor(name)?;
+        tensor.map_or(Ok(Vec::new()), |tensor| tensor.shape())?;
+        let numbers: Vec<f32> = [attribute.list(f32::SINGLE, 1)?, attribute.list(f32::LIST, LIST_MAX)?].concat();
+        if numbers.iter().any(|number| number.is_nan()) || tensor.map_or(Ok(false), |tensor| has_nan(&tensor))? {
+            return Err(node.problem(name, "it is not a number"));
+        }
     }
     let results = shapes::compute(node, known)?;
     if results.shapes.len() != node.outputs.len() {
@@ -155,6 +163,13 @@ fn compute<'a>(node: &Node<'a>, known: &mut Known<'a>) -> Result<shapes::Results
         known.constants.insert(node.outputs[0], tensor);
     }
     Ok(results)
+}
+
+/// Whether an element is NaN, from which operators make NaN or numbers that mean nothing. Infinite elements are bounds and
+/// masks.
+fn has_nan(tensor: &Tensor<'_>) -> Result<bool, ImportError> {
+    let is_float = matches!(tensor.element, element::FLOAT | element::DOUBLE);
+    Ok(is_float && tensor.numbers(LIST_MAX)?.iter().any(|number| number.is_nan()))
 }
 
 /// Whether an operator can be run: one of the main domain whose shapes are known.

@@ -77,3 +77,25 @@ fn graphs_that_cannot_be_run_are_refused() {
     let refused = error(17, &[node("Transpose", &["h"], "y", &[perm]), node("Relu", &["x"], "h", &[])]);
     assert!(refused.contains("no earlier node gives"), "{refused}");
 }
+
+#[test]
+fn parameters_are_numbers() {
+    let sloped = |alpha: f32| {
+        let alpha = [field(1, b"alpha"), [&[0x15], alpha.to_le_bytes().as_slice(), &[0xA0, 1, 1]].concat()].concat();
+        import(17, &[node("LeakyRelu", &["x"], "h", &[alpha]), node("Tanh", &["h"], "y", &[])])
+    };
+    sloped(0.5).unwrap();
+    let refused = sloped(f32::NAN).unwrap_err().to_string();
+    assert_eq!(refused, "node 0 (LeakyRelu), alpha: it is not a number");
+
+    let file = cases("onnx").into_iter().find(|case| case.name == "onnx_network").unwrap();
+    let weight = file.model.windows(4).position(|bytes| bytes == 0.768_911_2_f32.to_le_bytes()).unwrap();
+    let weighted = |number: f32| {
+        let mut model = file.model.clone();
+        model[weight..weight + 4].copy_from_slice(&number.to_le_bytes());
+        onnx::import(&model, &file.import_inputs())
+    };
+    weighted(f32::INFINITY).unwrap();
+    let refused = weighted(f32::NAN).unwrap_err().to_string();
+    assert_eq!(refused, "graph: the constant \"A\" has an element that is not a number");
+}
