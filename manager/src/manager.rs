@@ -501,10 +501,10 @@ impl Manager {
     /// `NotOwner` unless this node leads.
     pub fn declare_pipeline(&self, spec: PipelineSpec) -> Result<DescribedPipeline, ManagerError> {
         let _changing = self.registry.lock_changes()?;
-        let dims = self.pipelines.columns_of(&spec)?;
-        let differs = |columns: usize| dims.is_some_and(|dim| dim as usize != columns);
-        self.check_unused(&spec.name, differs, "another number of columns needs another name")?;
-        self.pipelines.declare(spec)
+        self.pipelines.declare(spec, |name, outline| {
+            let differs = |columns: usize| outline.dim.is_some_and(|dim| dim as usize != columns);
+            self.check_unused(name, differs, "another number of columns needs another name")
+        })
     }
 
     /// Deletes a pipeline, and the objects that no other one names. Versions that were trained with it keep what they need.

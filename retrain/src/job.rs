@@ -19,7 +19,7 @@ use crate::calibration::{Finished, finish};
 use crate::cold_map::{ColdMapInput, fit_cold_map};
 use crate::error::RetrainError;
 use crate::input::{InputFile, TrainingInput, read_held_out, read_input};
-use crate::parts::{JobPart, PartsData, PartsInput, add_parts, read_contexts};
+use crate::parts::{JobPart, PartsData, PartsInput, add_parts, read_contexts, with_empty_columns};
 use crate::popularity::{POPULARITY, train_popularity};
 use crate::progress::{Phase, Progress, Step};
 use crate::refresh::{Parent, refresh};
@@ -214,9 +214,9 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
         input.ratings = input.ratings.without_outliers();
     }
     progress.report(Step { phase: Phase::Reading, fraction: 1.0 });
-    // Parts are fitted to the ratings that were read, in their order.
-    let for_parts =
-        if job.parts.is_empty() { None } else { Some((input.ratings.clone(), read_contexts(&observations)?)) };
+    // Parts are fitted to the ratings that were read, in their order. Offsets are fitted without them.
+    let fits_parts = !job.parts.is_empty() && job.algorithm != Algorithm::Popularity;
+    let for_parts = if fits_parts { Some((input.ratings.clone(), read_contexts(&observations)?)) } else { None };
     let (observed, ridge) = (input.ratings.observed(), start.as_ref().and_then(Start::ridge));
     let (mut finished, warm) = match &job.algorithm {
         Algorithm::Als { .. } => {
@@ -227,6 +227,7 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
         }
         Algorithm::Popularity => {
             let trained = train_popularity(&input.ratings, &settings, &input.pinned)?;
+            let trained = with_empty_columns(trained, job.dim - settings.dim)?;
             (
                 Finished {
                     items: input.items.into_ids(),

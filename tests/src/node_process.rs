@@ -190,11 +190,22 @@ impl NodeProcess {
     #[track_caller]
     #[must_use]
     pub fn demo(data_dir: &Path, dataset: Option<&Path>) -> Self {
-        let mut command = binary::command();
-        command.args(["demo", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
+        let mut command = demo_command(data_dir);
         if let Some(dataset) = dataset {
             command.arg("--dataset").arg(dataset);
         }
+        Self::start(command)
+    }
+
+    /// `celeris demo --contexts` on this data directory.
+    ///
+    /// # Panics
+    /// If the node does not become ready.
+    #[track_caller]
+    #[must_use]
+    pub fn demo_in_contexts(data_dir: &Path) -> Self {
+        let mut command = demo_command(data_dir);
+        command.arg("--contexts");
         Self::start(command)
     }
 
@@ -342,4 +353,10 @@ impl Drop for NodeProcess {
             eprintln!("--- the node's standard error:\n{stderr}---");
         }
     }
+}
+
+fn demo_command(data_dir: &Path) -> Command {
+    let mut command = binary::command();
+    command.args(["demo", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
+    command
 }

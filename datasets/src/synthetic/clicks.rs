@@ -4,12 +4,13 @@
 //! the item and the product of factors of user and item; items of one genre, and those of one maker, have similar factors.
 //! Which users, items and contexts come together is independent.
 
-use celeris_model::{Context, ContextValue, ItemId, Timestamp, UserId};
+use celeris_model::{ItemId, Timestamp, UserId};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, StandardNormal};
+use rand_distr::StandardNormal;
 use serde_json::{Map, Value, json};
 
+use super::circumstances::{Circumstances, Effects, normals};
 use crate::DatasetError;
 
 /// The genres of items.
@@ -17,17 +18,6 @@ pub const GENRES: [&str; 6] = ["news", "film", "music", "sport", "science", "com
 
 /// The makers of items.
 pub const MAKERS: [&str; 8] = ["alder", "birch", "cedar", "elm", "hazel", "larch", "maple", "rowan"];
-
-/// The devices of contexts.
-pub const DEVICES: [&str; 3] = ["phone", "tablet", "desktop"];
-
-/// The shares of the devices.
-const DEVICE_SHARES: [f64; 3] = [0.5, 0.2, 0.3];
-
-/// The hours at which the parts of the day begin that have effects; the first part lasts from midnight to the first one.
-pub const HOUR_EDGES: [u8; 3] = [6, 12, 18];
-
-const DAY_PARTS: usize = HOUR_EDGES.len() + 1;
 
 /// Number of factors of a taste.
 const FACTORS: usize = 4;
@@ -46,9 +36,8 @@ const TASTE_SPREAD: f64 = 0.7;
 const GENRE_SHARE: f64 = 0.4;
 const MAKER_SHARE: f64 = 0.2;
 
-/// Standard deviations of the effects of genre and device, and of genre and part of the day.
-const DEVICE_SPREAD: f64 = 0.8;
-const HOUR_SPREAD: f64 = 0.8;
+/// Standard deviation of the effects of genre and device, and of genre and part of the day.
+const EFFECT_SPREAD: f64 = 0.8;
 
 /// Time of the first row, in Unix milliseconds, and between two rows.
 const BEGIN: i64 = 1_767_225_600_000;
@@ -94,31 +83,6 @@ impl ClickItem {
     }
 }
 
-/// The circumstances of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Circumstances {
-    /// Its place in [`DEVICES`].
-    pub device: usize,
-    /// From 0 to 23.
-    pub hour: u8,
-}
-
-impl Circumstances {
-    /// The part of the day, from 0; each begins at an edge of [`HOUR_EDGES`].
-    #[must_use]
-    pub fn day_part(self) -> usize {
-        HOUR_EDGES.iter().filter(|edge| **edge <= self.hour).count()
-    }
-
-    /// As a client describes them.
-    #[must_use]
-    pub fn context(self) -> Context {
-        let device = ContextValue::Text(DEVICES[self.device].to_owned());
-        let fields = [("device", device), ("hour", ContextValue::Number(self.hour.into()))];
-        Context::new(fields.map(|(name, value)| (name.to_owned(), value))).expect("two short fields are a context")
-    }
-}
-
 /// A row: a user who was shown an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClickRow {
@@ -147,8 +111,7 @@ pub struct ClickTruth {
     tastes: Vec<[f64; FACTORS]>,
     /// By item.
     items: Vec<ItemTruth>,
-    by_device: Vec<[f64; DEVICES.len()]>,
-    by_day_part: Vec<[f64; DAY_PARTS]>,
+    effects: Effects,
 }
 
 /// The true parameters of an item.
@@ -165,8 +128,8 @@ impl ClickTruth {
     pub fn probability(&self, user: usize, item: usize, circumstances: Circumstances) -> f64 {
         let ItemTruth { factors, quality, genre } = &self.items[item];
         let taste: f64 = self.tastes[user].iter().zip(factors).map(|(taste, factor)| taste * factor).sum();
-        let effects = self.by_device[*genre][circumstances.device] + self.by_day_part[*genre][circumstances.day_part()];
-        1.0 / (1.0 + (-(BIAS + quality + taste + effects)).exp())
+        let effect = self.effects.of(*genre, circumstances);
+        1.0 / (1.0 + (-(BIAS + quality + taste + effect)).exp())
     }
 }
 
@@ -196,12 +159,10 @@ impl ClickSettings {
         self.check()?;
         let (items, of_items) = self.draw_items(&mut Chance::Items.generator(self.seed));
         let mut tastes = Chance::Tastes.generator(self.seed);
-        let mut effects = Chance::Effects.generator(self.seed);
         let truth = ClickTruth {
             tastes: (0..self.users).map(|_| normals(TASTE_SPREAD, &mut tastes)).collect(),
             items: of_items,
-            by_device: GENRES.iter().map(|_| normals(DEVICE_SPREAD, &mut effects)).collect(),
-            by_day_part: GENRES.iter().map(|_| normals(HOUR_SPREAD, &mut effects)).collect(),
+            effects: Effects::draw(GENRES.len(), EFFECT_SPREAD, &mut Chance::Effects.generator(self.seed)),
         };
         let user = |number: usize| UserId::new(format!("u{number}")).expect("a letter and a number are a valid id");
         let rows = self.draw_rows(&truth, &mut Chance::Rows.generator(self.seed));
@@ -243,28 +204,10 @@ impl ClickSettings {
     fn draw_rows(&self, truth: &ClickTruth, rng: &mut ChaCha8Rng) -> Vec<ClickRow> {
         let draw = |number: usize| {
             let (user, item) = (rng.random_range(0..self.users), rng.random_range(0..self.items));
-            let circumstances = draw_circumstances(rng);
+            let circumstances = Circumstances::draw(rng);
             let clicked = rng.random::<f64>() < truth.probability(user, item, circumstances);
             ClickRow { user, item, circumstances, clicked, timestamp: Timestamp(BEGIN + STEP * number as i64) }
         };
         (0..self.rows).map(draw).collect()
     }
-}
-
-fn draw_circumstances(rng: &mut ChaCha8Rng) -> Circumstances {
-    let at = rng.random::<f64>();
-    let mut end = 0.0;
-    let device = DEVICE_SHARES.iter().position(|share| {
-        end += share;
-        at < end
-    });
-    Circumstances { device: device.unwrap_or(DEVICES.len() - 1), hour: rng.random_range(0..24) }
-}
-
-/// Independent normal numbers with this standard deviation.
-fn normals<const N: usize>(deviation: f64, rng: &mut ChaCha8Rng) -> [f64; N] {
-    std::array::from_fn(|_| {
-        let number: f64 = StandardNormal.sample(rng);
-        deviation * number
-    })
 }

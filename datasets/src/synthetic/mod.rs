@@ -4,12 +4,15 @@
 //! results on this data are easy to interpret: a user who rates three horror films highly likes
 //! horror.
 //!
-//! [`clicks`] generates something else: clicks on items in contexts, with a known effect of item and context.
+//! Ratings may be put into contexts ([`Synthetic::put_into_contexts`]). [`clicks`] generates something else: clicks on items
+//! in contexts, with a known effect of item and context.
 
 mod activity;
+mod circumstances;
 pub mod clicks;
 mod films;
 mod genres;
+mod in_contexts;
 mod titles;
 mod truth;
 
@@ -19,6 +22,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 use self::activity::{Popularity, rating_times, ratings_per_user};
+pub use self::circumstances::{Circumstances, DEVICES, HOUR_EDGES};
 use self::films::Films;
 use self::genres::GENRES;
 pub use self::truth::Truth;

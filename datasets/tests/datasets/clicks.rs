@@ -1,7 +1,8 @@
 //! Generated clicks in contexts follow their true probabilities.
 
 use celeris_datasets::DatasetError;
-use celeris_datasets::synthetic::clicks::{Circumstances, ClickRow, ClickSettings, Clicks, DEVICES, GENRES};
+use celeris_datasets::synthetic::clicks::{ClickRow, ClickSettings, Clicks, GENRES};
+use celeris_datasets::synthetic::{Circumstances, DEVICES};
 
 fn clicks() -> Clicks {
     ClickSettings { users: 500, items: 60, rows: 60_000, seed: 7 }.generate().unwrap()

@@ -231,3 +231,31 @@ fn dimensions_beyond_and_below_the_genres_work() {
         assert_eq!(genres.len(), (true_dim - 1).min(12));
     }
 }
+
+#[test]
+fn ratings_in_contexts_depend_on_genre_and_device_together() {
+    let before = demo();
+    let mut after = before.clone();
+    let circumstances = after.put_into_contexts(3);
+    assert_eq!(circumstances.len(), after.dataset.ratings.len());
+    let mut again = before.clone();
+    assert_eq!((again.put_into_contexts(3), &again), (circumstances.clone(), &after), "equal seeds give equal ratings");
+
+    let items = before.dataset.items_by_id();
+    // How much labels of a genre are moved on a device, on average.
+    let moved = |genre: &str, device: usize| {
+        let ratings = before.dataset.ratings.iter().zip(&after.dataset.ratings).zip(&circumstances);
+        let moves: Vec<f64> = ratings
+            .filter(|((before, _), at)| at.device == device && items[&before.item].genres == [genre])
+            .map(|((before, after), _)| {
+                assert!((LABEL_RANGE.0..=LABEL_RANGE.1).contains(&after.label) && (after.label * 2.0).fract() == 0.0);
+                f64::from(after.label - before.label)
+            })
+            .collect();
+        assert!(moves.len() > 50, "{genre}: {}", moves.len());
+        moves.iter().sum::<f64>() / moves.len() as f64
+    };
+    let of_device = |genre: &str| moved(genre, 0) - moved(genre, 2);
+    let (horror, comedy) = (of_device("Horror"), of_device("Comedy"));
+    assert!((horror - comedy).abs() > 0.3, "{horror} {comedy}");
+}

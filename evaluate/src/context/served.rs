@@ -1,9 +1,11 @@
 //! A version as a node serves it: features in a context, and states of users that learn from each click.
 
-use celeris_bandits::{Candidates, Policy};
-use celeris_datasets::synthetic::clicks::{Circumstances, Clicks};
+use celeris_bandits::Policy;
+use celeris_datasets::synthetic::Circumstances;
+use celeris_datasets::synthetic::clicks::Clicks;
 use celeris_features::{ItemParts, LoadedVersion};
 use celeris_model::{Estimate, Example, History, Learning, Loss, ModelError, Timestamp, UserModel};
+use celeris_predictor::PolicyInputs;
 use rand_chacha::ChaCha8Rng;
 
 /// What a user was shown, with whether they clicked.
@@ -119,17 +121,8 @@ impl<'v> Served<'v> {
         let state = &self.users[user].state;
         let mut estimates: Vec<Estimate> = Vec::with_capacity(items.len());
         state.estimate_all(&self.learning, &offsets, &features, &mut estimates);
-        let scores: Vec<f32> = estimates.iter().map(|estimate| estimate.score).collect();
-        let std_errors: Vec<f32> = estimates.iter().map(|estimate| estimate.std_error).collect();
-        let candidates = Candidates {
-            scores: &scores,
-            std_errors: &std_errors,
-            offsets: &offsets,
-            features: &features,
-            posterior: state,
-            learning: &self.learning,
-        };
-        let slots = policy.rank(&candidates, 1, rng)?;
+        let inputs = PolicyInputs { offsets, features, ..PolicyInputs::of_estimates(estimates.iter()) };
+        let slots = policy.rank(&inputs.candidates(state, &self.learning), 1, rng)?;
         Ok(slots.first().map_or(0, |slot| slot.candidate))
     }
 }

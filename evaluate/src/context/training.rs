@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use celeris_datasets::TemporaryFolder;
-use celeris_datasets::synthetic::clicks::{ClickRow, Clicks, DEVICES, GENRES, HOUR_EDGES};
+use celeris_datasets::synthetic::clicks::{ClickRow, Clicks, GENRES};
+use celeris_datasets::synthetic::{DEVICES, HOUR_EDGES};
 use celeris_features::{LoadedVersion, read_version};
 use celeris_formats::item_attributes::AttributesWriter;
 use celeris_model::{Context, Loss, ModelName, VersionId};

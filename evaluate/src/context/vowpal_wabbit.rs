@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
-use celeris_datasets::synthetic::clicks::{ClickRow, Clicks, DEVICES, GENRES, MAKERS};
+use celeris_datasets::synthetic::DEVICES;
+use celeris_datasets::synthetic::clicks::{ClickRow, Clicks, GENRES, MAKERS};
 use serde::{Deserialize, Serialize};
 
 use crate::peers::{Python, run};

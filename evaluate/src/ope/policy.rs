@@ -5,12 +5,13 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use celeris_bandits::PolicySpec;
 use celeris_bandits::ope::target::next_slot;
 use celeris_bandits::ope::{LoggedSlot, OpeSettings, Rounds, evaluate};
-use celeris_bandits::{Candidates, PolicySpec};
 use celeris_datasets::OpenBandit;
 use celeris_datasets::open_bandit::read_distribution;
 use celeris_model::{Estimate, Example, Learning, Prior, Timestamp, UserModel};
+use celeris_predictor::PolicyInputs;
 
 use celeris_api::schema::policy_evaluation::Span;
 
@@ -195,16 +196,7 @@ impl Scorer {
         let offsets = vec![0.0; log.items];
         let mut estimates: Vec<Estimate> = Vec::with_capacity(log.items);
         self.model.estimate_all(&self.learning, &offsets, &features, &mut estimates);
-        let scores: Vec<f32> = estimates.iter().map(|estimate| estimate.score).collect();
-        let std_errors: Vec<f32> = estimates.iter().map(|estimate| estimate.std_error).collect();
-        let candidates = Candidates {
-            scores: &scores,
-            std_errors: &std_errors,
-            offsets: &offsets,
-            features: &features,
-            posterior: &self.model,
-            learning: &self.learning,
-        };
-        Ok(next_slot(spec.policy(), &candidates, &[], SEED)?)
+        let inputs = PolicyInputs { offsets, features, ..PolicyInputs::of_estimates(estimates.iter()) };
+        Ok(next_slot(spec.policy(), &inputs.candidates(&self.model, &self.learning), &[], SEED)?)
     }
 }

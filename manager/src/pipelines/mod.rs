@@ -220,13 +220,17 @@ impl Pipelines {
         read.filter(|bytes| ObjectId::of(bytes) == id).ok_or(ManagerError::UnknownObject { id })
     }
 
-    /// Declares a pipeline, or its next revision. The same declaration again changes nothing. The caller guarantees that
-    /// models with a part of it can be trained with it.
+    /// Declares a pipeline, or its next revision. The same declaration again changes nothing. `accepted` fails unless the
+    /// models with a part of the pipeline can be trained with it.
     ///
     /// # Errors
     /// `Pipeline` if the declaration is invalid or names an object that is not there, `TooManyPipelines`, or `Storage`,
-    /// with `NotOwner` unless this node leads.
-    pub(crate) fn declare(&self, spec: PipelineSpec) -> Result<DescribedPipeline, ManagerError> {
+    /// with `NotOwner` unless this node leads; or the error of `accepted`.
+    pub(crate) fn declare(
+        &self,
+        spec: PipelineSpec,
+        accepted: impl FnOnce(&str, &Outline) -> Result<(), ManagerError>,
+    ) -> Result<DescribedPipeline, ManagerError> {
         check_name(&spec.name)?;
         let bytes = serde_json::to_vec(&spec).map_or(usize::MAX, |json| json.len());
         if bytes > DECLARATION_BYTES_MAX {
@@ -238,6 +242,7 @@ impl Pipelines {
         let _changing = self.changing.lock();
         self.leadership.term()?;
         let outline = Outline::of(&spec, &self.shared.objects)?;
+        accepted(&spec.name, &outline)?;
         self.keep_files(&spec)?;
         let before = self.record(&spec.name)?;
         if before.is_none() && self.records()?.len() >= PIPELINES_MAX {
@@ -267,24 +272,15 @@ impl Pipelines {
         Ok(Some(Outline::of(&record.spec, &self.shared.objects)?))
     }
 
-    /// The columns of a declaration, if they are known before its fit.
-    ///
-    /// # Errors
-    /// `Pipeline` if it is invalid.
-    pub(crate) fn columns_of(&self, spec: &PipelineSpec) -> Result<Option<u32>, ManagerError> {
-        Ok(Outline::of(spec, &self.shared.objects)?.dim)
-    }
-
     /// The declaration of a pipeline, whose objects are written into a folder, each named by its checksum.
     ///
     /// # Errors
-    /// `UnknownPipeline`, `Pipeline` if an object cannot be read, `Io`, or `Storage`.
+    /// `UnknownPipeline`, `UnknownObject` if the file of an object is not there or damaged, `Io`, or `Storage`.
     pub(crate) fn export(&self, name: &str, folder: &Path) -> Result<PipelineSpec, ManagerError> {
         let spec = self.known(name)?.spec;
         for id in spec.objects() {
-            let object = self.shared.objects.get(id)?.ok_or(ManagerError::UnknownObject { id })?;
             let path = folder.join(id.hex());
-            fs::write(&path, object.content().encode()).map_err(ManagerError::io(path))?;
+            fs::write(&path, self.object_bytes(id)?).map_err(ManagerError::io(path))?;
         }
         Ok(spec)
     }

@@ -21,7 +21,8 @@ pub struct PolicyInputs {
 
 impl PolicyInputs {
     /// Scores with their uncertainty.
-    pub(crate) fn of_estimates<'e>(estimates: impl Iterator<Item = &'e Estimate> + Clone) -> Self {
+    #[must_use]
+    pub fn of_estimates<'e>(estimates: impl Iterator<Item = &'e Estimate> + Clone) -> Self {
         Self {
             scores: estimates.clone().map(|estimate| estimate.score).collect(),
             std_errors: estimates.map(|estimate| estimate.std_error).collect(),

@@ -34,16 +34,19 @@ where
 {
     let plan = Plan::compile(&fitted.spec, objects, &Catalog::default())?;
     let width = plan.dim();
-    let given = rows().map(|row| plan.has_item(row.item) && plan.has_context(row.context)).collect();
-    if let Some(values) = &fitted.out_of_fold {
-        return Ok(Outputs { columns: Columns { width, values: values.clone() }, given });
-    }
-    let (mut scratch, mut values) = (Scratch::default(), Vec::new());
+    let (mut scratch, mut given, mut values) = (Scratch::default(), Vec::new(), Vec::new());
     for row in rows() {
+        given.push(plan.has_item(row.item) && plan.has_context(row.context));
+        if fitted.out_of_fold.is_some() {
+            continue;
+        }
         let begin = values.len();
         values.resize(begin + width, 0.0);
-        plan.run(Record { item: row.item, context: row.context }, &mut scratch, &mut values[begin..])?;
+        if given.last() == Some(&true) {
+            plan.run(Record { item: row.item, context: row.context }, &mut scratch, &mut values[begin..])?;
+        }
     }
+    let values = fitted.out_of_fold.clone().unwrap_or(values);
     Ok(Outputs { columns: Columns { width, values }, given })
 }
 

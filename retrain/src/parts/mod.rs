@@ -154,6 +154,23 @@ pub(crate) fn add_parts(
     Ok(WithParts { trained, cold_map, files, figures })
 }
 
+/// A training that fits no parts, with their columns: of zeros, and independent weights with the variance of the noise.
+///
+/// # Errors
+/// `Prior`.
+pub(crate) fn with_empty_columns(trained: Trained, columns: usize) -> Result<Trained, RetrainError> {
+    let (dim, zeros) = (trained.dim, vec![0.0; columns]);
+    let means = [vec![0.0; columns], vec![trained.prior.mean()[dim - 1]]].concat();
+    Ok(Trained {
+        dim: dim + columns,
+        item_features: extended_rows(&trained.item_features, dim, &zeros),
+        user_weights: extended_rows(&trained.user_weights, dim, &zeros),
+        cold_item: ColdItem { features: extended_rows(&trained.cold_item.features, dim, &zeros), ..trained.cold_item },
+        prior: extended_prior(&trained.prior, &means, &vec![1.0; columns])?,
+        ..trained
+    })
+}
+
 fn part_error(part: &str) -> impl FnOnce(PipelineError) -> RetrainError {
     let part = part.to_owned();
     move |source| FeaturesError::Part { part, source: Box::new(source) }.into()

@@ -252,6 +252,23 @@ fn observations_without_a_context_are_learnt_from_too() {
 }
 
 #[test]
+fn offsets_are_fitted_without_the_parts_and_leave_room_for_their_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let learnt = json!({"genre": {"op": "one_hot", "input": "item.genre", "fit": {"min_count": 1}}});
+    let mut job = job(folder.path(), vec![part("genre", 2, &learnt, "genre")]);
+    (job.algorithm, job.item_attributes) = (Algorithm::Popularity, None);
+    let version = run(folder.path(), &job).unwrap();
+    assert!(version.parts.is_none());
+    let row = version.theta.row(version.theta.slot(&item(1)).unwrap() as usize);
+    assert_eq!(row.features, [0.0, 0.0, 0.0, 0.0, 1.0]);
+    assert!(row.offset > 2.0, "{}", row.offset);
+    assert_eq!((version.prior.dim(), version.prior.mean()), (5, [0.0; 5].as_slice()));
+    let precision = version.prior.precision();
+    let diagonal: Vec<f64> = (0..4).map(|column| precision[column * 5 + column]).collect();
+    assert_eq!(diagonal, [1.0; 4]);
+}
+
+#[test]
 fn equal_data_give_equal_versions_on_any_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), vec![liking(), number()]);

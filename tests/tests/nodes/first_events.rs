@@ -122,6 +122,34 @@ fn served_by(films: &ModelClient, algorithm: &str) -> Value {
 }
 
 #[test]
+fn a_model_with_parts_ranks_by_offsets_until_they_are_trained() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::as_shipped(dir.path());
+    let nodes = json!({
+        "genre": {"op": "one_hot", "input": "item.genre", "fit": {"min_count": 1}},
+        "device": {"op": "one_hot", "input": "context.device", "categories": ["phone", "screen"]},
+        "both": {"op": "cross", "inputs": ["genre", "device"], "hash_bits": 6},
+        "liking": {"op": "linear", "input": "both", "fit": "label"}});
+    node.client().post("/v1/pipelines", &json!({"name": "taste", "output": "liking", "nodes": nodes})).expect(201);
+    let parts = json!([{"part": "factors", "from": "table"}, {"part": "liking", "pipeline": "taste"}]);
+    let films = create(&node, &json!({"name": "films", "dim": 4, "features": parts}));
+    for item in ["good", "bad"] {
+        films.put(&format!("items/{item}"), &json!({"attributes": {"genre": item}})).expect(200);
+    }
+    for user in 0..12 {
+        for (item, label) in [("good", 5), ("bad", 2)] {
+            let context = json!({"device": "phone"});
+            films.observe(&json!({"user": format!("u{user}"), "item": item, "label": label, "context": context}));
+        }
+    }
+    served_by(&films, "popularity");
+    let reply = films.post("recommend", &json!({"user": "newcomer", "k": 1, "policy": "greedy"})).expect(200);
+    assert_eq!(reply["items"][0]["item"], "good", "{reply}");
+    let jobs = node.client().get("/v1/jobs").expect(200)["jobs"].as_array().unwrap().clone();
+    assert!(jobs.iter().all(|job| job["state"] != "failed"), "{jobs:?}");
+}
+
+#[test]
 fn a_new_model_ranks_by_offsets_at_ten_observations_and_is_trained_at_a_thousand() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::as_shipped(dir.path());

@@ -254,6 +254,31 @@ async fn what_a_context_moves_is_shown_by_signs_and_words() -> Result<()> {
     .await
 }
 
+#[tokio::test]
+async fn rankings_of_the_demo_in_contexts_follow_the_device() -> Result<()> {
+    let Some(()) = has_browser() else { return Ok(()) };
+    let data_dir = TempDir::new()?;
+    let demo = NodeProcess::demo_in_contexts(data_dir.path());
+    browse(Screen::DESK, async |page| {
+        open(page, &demo, "guest-c6").await?;
+        page.find(Locator::Css("#policy option[value=greedy]")).await?.click().await?;
+        pick_all(page).await?;
+        wait_until(page, "!document.querySelector('#missing').hidden").await?;
+        let says = "document.querySelector('#context-says').textContent";
+        let mut best = Vec::new();
+        for device in ["phone", "desktop"] {
+            type_into(page, "device", device).await?;
+            ranks_in(page, &json!({"device": device})).await?;
+            wait_until(page, &format!("/^Ranked again: [1-9]/.test({says})")).await?;
+            wait_until(page, "document.querySelector('#missing').hidden").await?;
+            best.push(order(page).await?);
+        }
+        ensure!(best[0] != best[1], "{best:?}");
+        Ok(())
+    })
+    .await
+}
+
 /// Ranks all items again.
 async fn pick_all(page: &Client) -> Result<()> {
     page.find(Locator::Css("#genres .chip")).await?.click().await?;

@@ -1,9 +1,12 @@
 //! `celeris demo`: loads a ratings file, trains a model and serves it with a web page, in one
 //! command.
 
+mod in_contexts;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use celeris_datasets::synthetic::Circumstances;
 use celeris_datasets::{Dataset, ItemInfo, SyntheticSettings, TemporaryFolder};
 use celeris_manager::{Cause, JobState, ManagerError, ModelConfig, TrainRequest};
 use celeris_model::observation::EARLIEST;
@@ -35,6 +38,9 @@ pub struct Args {
     /// A MovieLens folder or ratings file; synthetic data by default.
     #[arg(long)]
     dataset: Option<PathBuf>,
+    /// Puts each synthetic rating into a context of device and hour, on which rankings depend then.
+    #[arg(long, conflicts_with = "dataset")]
+    contexts: bool,
     /// Address and port; port 0 picks a free one.
     #[arg(long)]
     listen: Option<String>,
@@ -83,6 +89,9 @@ async fn make_ready(node: &Node, listener: &TcpListener, model: &ModelName, args
     eprintln!(
         r#"recommend to user 7: curl {recommend} -H 'content-type: application/json' -d '{{"user": "7", "k": 10}}'"#
     );
+    if args.contexts {
+        eprintln!("rankings depend on device (phone, tablet, desktop) and hour; the page has a field for each");
+    }
     if args.exit_when_ready { announce(address) } else { Ok(()) }
 }
 
@@ -101,24 +110,38 @@ async fn prepare(node: &Node, model: &ModelName, args: &Args) -> Result<(), Fail
     let started = Instant::now();
     let report = Report::new();
     report.at("loading", 0.0);
-    let dataset = tokio::task::block_in_place(|| match &args.dataset {
-        Some(path) => Dataset::load(path),
-        None => SyntheticSettings::default().generate().map(|synthetic| synthetic.dataset),
-    })?;
+    let (dataset, circumstances) = tokio::task::block_in_place(|| load(args))?;
     report.at("loading", 1.0);
-    let config = ModelConfig::new(model.clone(), args.dim);
+    let mut config = ModelConfig::new(model.clone(), args.dim);
+    if args.contexts {
+        tokio::task::block_in_place(|| node.manager.declare_pipeline(in_contexts::pipeline()))?;
+        config.features = in_contexts::features();
+    }
     match tokio::task::block_in_place(|| node.manager.create(config)) {
         Ok(_) | Err(ManagerError::ModelExists { .. }) => {}
-        Err(error @ ManagerError::Dim { .. }) => return Err(Failure::bad_input(error)),
+        Err(error @ (ManagerError::Dim { .. } | ManagerError::FeatureParts { .. })) => {
+            return Err(Failure::bad_input(error));
+        }
         Err(error) => return Err(error.into()),
     }
     describe(node, model, &dataset.items)?;
-    take_in(node, model, (&dataset, args), &report).await?;
+    take_in(node, model, (&dataset, &circumstances, args), &report).await?;
     train(node, model, &report).await?;
     report.done();
     let (ratings, seconds) = (dataset.ratings.len(), started.elapsed().as_secs_f64());
     eprintln!("{}: {ratings} ratings learnt from in {seconds:.1} s", dataset.name);
     Ok(())
+}
+
+/// The data set, and the circumstances of each rating if they are put into contexts.
+fn load(args: &Args) -> Result<(Dataset, Vec<Circumstances>), Failure> {
+    if let Some(path) = &args.dataset {
+        return Ok((Dataset::load(path)?, Vec::new()));
+    }
+    let settings = SyntheticSettings::default();
+    let mut synthetic = settings.generate()?;
+    let circumstances = if args.contexts { synthetic.put_into_contexts(settings.seed) } else { Vec::new() };
+    Ok((synthetic.dataset, circumstances))
 }
 
 fn describe(node: &Node, model: &ModelName, items: &[ItemInfo]) -> Result<(), Failure> {
@@ -137,8 +160,12 @@ fn refused(error: &PredictorError, args: &Args, number: usize) -> Failure {
     }
 }
 
-async fn take_in(node: &Node, model: &ModelName, taken: (&Dataset, &Args), report: &Report) -> Result<(), Failure> {
-    let (dataset, args) = taken;
+async fn take_in(
+    node: &Node,
+    model: &ModelName,
+    (dataset, circumstances, args): (&Dataset, &[Circumstances], &Args),
+    report: &Report,
+) -> Result<(), Failure> {
     let mut in_flight = std::collections::VecDeque::with_capacity(IN_FLIGHT);
     for (done, rating) in dataset.ratings.iter().enumerate() {
         let observation = Observation {
@@ -150,7 +177,7 @@ async fn take_in(node: &Node, model: &ModelName, taken: (&Dataset, &Args), repor
             observation_id: Some(ObservationId::new(format!("{}-{done}", dataset.name)).map_err(Failure::bad_input)?),
             feedback: Some("rating".to_owned()),
             decision: None,
-            context: None,
+            context: circumstances.get(done).map(|circumstances| Box::new(circumstances.context())),
         };
         if in_flight.len() == IN_FLIGHT
             && let Some(oldest) = in_flight.pop_front()
