@@ -60,6 +60,12 @@ pub fn missing_programs() -> Vec<&'static str> {
     ["chromium", "chromedriver"].into_iter().filter(|program| !installed(program)).collect()
 }
 
+/// The state of the document, the number of files and replies that it has received, and those that are not 200.
+const LOADS: &str = "(() => {
+    const loads = performance.getEntriesByType('resource').map((it) => [it.name, it.responseStatus]);
+    return [document.readyState, loads.length, loads.filter(([, status]) => status !== 200)];
+})()";
+
 /// Opens a browser, runs `visit` in it, and closes it even if `visit` fails.
 ///
 /// # Errors
@@ -91,7 +97,8 @@ pub async fn wait_until(client: &Client, condition: &str) -> Result<()> {
         }
         if tokio::time::Instant::now() > deadline {
             let notice = evaluate(client, "document.body.innerText.slice(0, 2000)").await?;
-            bail!("`{condition}` did not come true in {WAIT_MAX:?}; the page reads {notice}");
+            let loads = evaluate(client, LOADS).await?;
+            bail!("`{condition}` did not come true in {WAIT_MAX:?}; the page reads {notice}, and has loaded {loads}");
         }
     }
 }
