@@ -271,6 +271,14 @@ fn recover(args: &RecoverArgs) -> Result<(), Failure> {
     let storage = Storage::open_existing(&args.data_dir, &StorageOptions::default())?;
     let events = events_of(&storage);
     let of = match storage.cluster()? {
+        Some(cluster) if Some(&cluster.name) != config.cluster.name.as_ref() => {
+            return Err(Failure::bad_input(format!(
+                "{}: a copy of cluster {}, which is not the `cluster.name` of {}: correct one of them",
+                args.data_dir.display(),
+                cluster.name,
+                args.config.display()
+            )));
+        }
         Some(cluster) => format!("copy of cluster {}, incarnation {}", cluster.name, cluster.incarnation),
         None => "store of a node on its own".to_owned(),
     };

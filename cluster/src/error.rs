@@ -23,6 +23,7 @@ impl ClusterError {
                 | Self::OutdatedCopy { .. }
                 | Self::OtherCluster { .. }
                 | Self::OtherFounding { .. }
+                | Self::NoCluster { .. }
                 | Self::NodesRun { .. }
                 | Self::NameTaken { .. }
         )
@@ -65,9 +66,16 @@ pub enum ClusterError {
     #[error("the store is a copy of cluster {of}, and `cluster.name` is {cluster}: correct one of them")]
     OtherCluster { cluster: String, of: String },
     #[error(
-        "the store is a copy of another cluster of the name {cluster}, of other NATS servers or founded at another time"
+        "the store is a copy of another cluster of the name {cluster}, of other NATS servers or founded at another time. If \
+         what these servers have of it is not needed, delete the streams celeris-{cluster}-* there, and recover again"
     )]
     OtherFounding { cluster: String },
+    #[error(
+        "the NATS servers do not have the cluster {cluster} that this node has a copy of, and the copy is kept: check \
+         `cluster.nats`; if the servers have lost their data, begin the cluster again with the most complete copy, by \
+         `celeris cluster recover`"
+    )]
+    NoCluster { cluster: String },
     #[error(
         "these nodes of cluster {cluster} run: {nodes}. Stop them first; they stop at once when the next incarnation begins"
     )]

@@ -44,7 +44,7 @@ pub(crate) struct Identified {
     pub(crate) is_founded: bool,
 }
 
-/// Reads the identity of the last incarnation, or founds the cluster.
+/// Reads the identity of the last incarnation, or founds the cluster, unless this node has a copy of it.
 pub(crate) async fn find_or_found(
     access: &Access,
     options: &ClusterOptions,
@@ -52,8 +52,15 @@ pub(crate) async fn find_or_found(
 ) -> Result<Identified, ClusterError> {
     let (stream, subject) = Names::incarnations(&options.cluster);
     let link = Link { access: access.clone(), stream, subject };
+    let unknown = || ClusterError::NoCluster { cluster: options.cluster.clone() };
+    if options.copy.is_some() && !link.exists().await? {
+        return Err(unknown());
+    }
     link.create(&StreamOptions { bytes_max: BYTES_MAX, ..options.streams.clone() }).await?;
     let mut last = link.extent_at_start().await?.last;
+    if options.copy.is_some_and(|copy| copy > last) {
+        return Err(unknown());
+    }
     let mut is_founded = false;
     if last == 0 {
         warn_of_others(access, options).await;

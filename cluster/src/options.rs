@@ -21,6 +21,8 @@ pub struct ClusterOptions {
     /// Accepts servers that do not sync each write, or of which that is not known. A power failure
     /// of several servers may then lose acknowledged records.
     pub unsafe_no_sync: bool,
+    /// The incarnation of the copy that this node has; a node with one founds no cluster.
+    pub copy: Option<u64>,
     /// The number of shards of the cluster, if this node is its first.
     pub shards: Shards,
     pub streams: StreamOptions,
@@ -114,6 +116,7 @@ impl ClusterOptions {
             servers,
             monitor_urls: Vec::new(),
             unsafe_no_sync: false,
+            copy: None,
             shards: Shards::new(6).expect("6 is a number of shards"),
             streams: StreamOptions::default(),
             timing: Timing::default(),

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::{self, Context, context, stream};
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
+use async_nats::jetstream::{self, Context, ErrorCode, context, stream};
 use celeris_model::LogId;
 use tokio::time::Instant;
 
@@ -17,6 +18,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const START_WARN: Duration = Duration::from_secs(5);
 const START_RETRY: Duration = Duration::from_millis(300);
+
+/// How long a stream that is to be there is looked for.
+const FIND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The names of an incarnation's streams and subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,6 +146,21 @@ impl Link {
         patiently(async || {
             let created = self.access.requests.get_or_create_stream(config.clone()).await;
             created.map(|_| ()).map_err(|error| self.failed("create", error.to_string()))
+        })
+        .await
+    }
+
+    /// Whether the servers have the stream.
+    pub(crate) async fn exists(&self) -> Result<bool, ClusterError> {
+        let started = Instant::now();
+        let is_missing = |error: &GetStreamError| {
+            let GetStreamErrorKind::JetStream(problem) = error.kind() else { return false };
+            problem.error_code() == ErrorCode::STREAM_NOT_FOUND
+        };
+        patiently(async || match self.access.requests.get_stream(&self.stream).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_missing(&error) && started.elapsed() > FIND_TIMEOUT => Ok(false),
+            Err(error) => Err(self.failed("find", error.to_string())),
         })
         .await
     }

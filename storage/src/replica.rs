@@ -460,7 +460,7 @@ mod tests {
         assert!(of_next.contains("not of cluster test (incarnation 2"), "{of_next}");
         let other_key = ClusterIdentity { hash_key: [8; 16], ..identity() };
         let with_other_key = refused(Storage::open_replica(of_cluster.path(), &options, &other_key));
-        assert!(with_other_key.contains("it is not the key of the cluster"), "{with_other_key}");
+        assert!(with_other_key.contains("a copy of another cluster of this name"), "{with_other_key}");
         assert!(Storage::open_replica(of_cluster.path(), &options, &identity()).unwrap().replica().is_some());
         assert_eq!(identity().shards.partitions(Shard::default()).next(), Partition::from_index(0));
     }

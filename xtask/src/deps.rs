@@ -89,6 +89,7 @@ const RULES: [CrateRule; 23] = [
             "celeris-datasets",
             "celeris-retrain",
             "celeris-retrieval",
+            "celeris-predictor",
             "celeris-api",
             "celeris-skip",
         ],

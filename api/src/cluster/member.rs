@@ -106,7 +106,7 @@ impl Member {
     /// # Errors
     /// `Directory`, before a cluster is founded that the node cannot take part in, or those of [`Joined::join`].
     pub fn join(config: &config::Cluster, address: SocketAddr, dir: &Path) -> Result<Option<Self>, JoinError> {
-        let Some(options) = options(config, address) else { return Ok(None) };
+        let Some(mut options) = options(config, address) else { return Ok(None) };
         let unfit = |what: String| Err(JoinError::Directory(format!("the data directory {} {what}", dir.display())));
         match DirectoryContents::of(dir)? {
             DirectoryContents::Store => {
@@ -120,7 +120,10 @@ impl Member {
                 ));
             }
             // The other nodes do not hear of a process that cannot have its directory.
-            DirectoryContents::Copy { .. } => drop(DirectoryLock::take(dir)?),
+            DirectoryContents::Copy { incarnation, .. } => {
+                options.copy = Some(incarnation);
+                drop(DirectoryLock::take(dir)?);
+            }
             DirectoryContents::Nothing => {}
         }
         let joined = Handle::current().block_on(Joined::join(options))?;

@@ -57,6 +57,8 @@ pub struct Exchange<'a> {
     /// `None` until the body was parsed.
     pub target: Option<Target>,
     pub carried: Carried,
+    /// Whether an owner may have carried out the change without its answer having arrived.
+    pub may_be_done: bool,
 }
 
 /// Marks the response to a write that was there already.
@@ -132,6 +134,7 @@ impl Exchange<'_> {
             return match self.carried.take() {
                 Some(request) if fallback => run(request).await,
                 _ if self.hop.is_some() && last.extensions().get::<NotOwner>().is_some() => Ok(self.misplaced()),
+                _ if self.may_be_done => Ok(unsettled().into_response()),
                 _ => Ok(last),
             };
         }
@@ -147,6 +150,13 @@ impl Exchange<'_> {
             return Place::of(&view, log(&view));
         }
         self.watching.settled(log, self.hop.map(|hop| hop.revision)).await.unwrap_or(Place::Unplaced)
+    }
+
+    /// Whether the request changes something.
+    fn is_change(&self) -> bool {
+        let is_ranking = self.rule.route == Route::UserInBody && self.rule.repeat == Repeat::Safe;
+        let is_reading = |kept: &Kept| kept.parts.method.is_safe();
+        !is_ranking && !matches!(&self.carried, Carried::Kept(kept) if is_reading(kept))
     }
 
     /// The users of a write that has found nothing to write, in the copy of this node: the answer counts only if the node
@@ -230,6 +240,7 @@ impl Exchange<'_> {
         match answered {
             Ok(Answered::Reply(response)) => Attempt::Answered(response),
             Ok(Answered::Misplaced) => Attempt::failed(unanswered()),
+            Err(Failure::Busy) if self.may_be_done => Attempt::Answered(unsettled().into_response()),
             Err(Failure::Busy) => Attempt::Answered(busy().into_response()),
             Err(Failure::NotSent(problem)) => {
                 tracing::debug!(%problem, node = %peer.node, "a request was not forwarded");
@@ -238,7 +249,10 @@ impl Exchange<'_> {
             Err(Failure::Unknown(problem)) => {
                 tracing::debug!(%problem, node = %peer.node, "what became of a forwarded request is not known");
                 match self.rule.repeat {
-                    _ if is_repeatable => Attempt::failed(unanswered()),
+                    _ if is_repeatable => {
+                        self.may_be_done |= self.is_change();
+                        Attempt::failed(unanswered())
+                    }
                     Repeat::WithId => Attempt::Answered(uncounted().into_response()),
                     Repeat::Safe | Repeat::Never => Attempt::Answered(undecided().into_response()),
                 }
@@ -297,6 +311,14 @@ fn undecided() -> ApiError {
     )
 }
 
+/// A change that may or may not have been made, and may be sent again.
+fn unsettled() -> ApiError {
+    ApiError::unknown_fate(
+        "the connection to the node that was to make the change broke, and no node has answered since: it may or may not have \
+         been made; send the same request again, which makes it once",
+    )
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
@@ -306,6 +328,7 @@ mod tests {
 
     use axum::Router;
     use axum::body::Bytes;
+    use axum::http::Method;
     use celeris_model::{LogId, NodeName, Placement, PlacementRevision, Shard, Shards};
     use celeris_storage::StorageError;
     use tokio::io::AsyncReadExt;
@@ -343,6 +366,7 @@ mod tests {
             watching: cluster.watch(),
             target: Some(Target::Users(Partition::from_index(9).unwrap())),
             carried: Carried::Kept(kept),
+            may_be_done: false,
         }
     }
 
@@ -474,9 +498,35 @@ mod tests {
             let exchange = exchange(&cluster, repeat, None);
             noted.into_iter().for_each(|repeatable| exchange.noted.note(Partition::from_index(9).unwrap(), repeatable));
             let refused = exchange.run(run).await.unwrap();
-            assert!(text(refused).await.contains("not-owner"));
+            let said = text(refused).await;
+            assert!(said.contains("unknown-fate") && !said.contains("nothing was written"), "{said}");
             assert!(asked.load(Ordering::Relaxed) > before + 1, "sent again");
         }
+        // Rankings and readings change nothing.
+        let mut ranking = exchange(&cluster, Repeat::Safe, None);
+        ranking.rule.route = Route::UserInBody;
+        let mut reading = exchange(&cluster, Repeat::Safe, None);
+        let Carried::Kept(kept) = &mut reading.carried else { unreachable!("its body is kept") };
+        kept.parts.method = Method::GET;
+        for exchange in [ranking, reading] {
+            assert!(text(exchange.run(run).await.unwrap()).await.contains("not-owner"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_that_broke_once_is_not_said_to_be_unwritten_when_the_owner_is_gone() {
+        let (url, asked) = mute_node().await;
+        let (views, cluster) = cluster(view("b", &url));
+        let run = async |_: Request| panic!("this node does not own the user");
+        let gone = async {
+            while asked.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
+            }
+            views.send_replace(view("b", "http://127.0.0.1:1"));
+        };
+        let (refused, ()) = tokio::join!(exchange(&cluster, Repeat::Safe, None).run(run), gone);
+        let said = text(refused.unwrap()).await;
+        assert!(said.contains("unknown-fate"), "{said}");
     }
 
     #[tokio::test]

@@ -103,7 +103,9 @@ where
         _ if is_stream => Carried::Once(Some(request)),
         _ => Carried::Kept(kept(request).await?),
     };
-    Exchange { cluster, rule, hop, noted, watching: cluster.watch(), target, carried }.run(run).await
+    Exchange { cluster, rule, hop, noted, watching: cluster.watch(), target, carried, may_be_done: false }
+        .run(run)
+        .await
 }
 
 /// Keeps the body of a request, which the limits layer has bounded and buffered.

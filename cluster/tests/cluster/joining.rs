@@ -1,6 +1,6 @@
 //! Founding and joining a cluster, and leaving it.
 
-use celeris_cluster::{ClusterError, Joined, Phase};
+use celeris_cluster::{ClusterError, ClusterOptions, Joined, Phase};
 use celeris_model::{LogId, Shards};
 use serde_json::json;
 
@@ -16,6 +16,19 @@ async fn of_two_founders_one_wins_and_both_have_its_identity() {
     let (first, second) = (first.unwrap(), second.unwrap());
     assert_eq!(first.identity(), second.identity());
     assert_eq!(first.identity().incarnation, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_a_copy_founds_no_cluster() {
+    let Some(servers) = Servers::start(1, Sync::Always) else { return };
+    let new = options(&servers, 0);
+    let with_copy = ClusterOptions { copy: Some(1), ..new.clone() };
+    let refused = Joined::join(with_copy.clone()).await.err();
+    assert!(matches!(refused, Some(ClusterError::NoCluster { .. })), "{refused:?}");
+    Joined::join(new).await.unwrap();
+    assert_eq!(Joined::join(with_copy.clone()).await.unwrap().identity().incarnation, 1);
+    let of_later = Joined::join(ClusterOptions { copy: Some(2), ..with_copy }).await.err();
+    assert!(matches!(of_later, Some(ClusterError::NoCluster { .. })), "{of_later:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -87,12 +87,17 @@ impl Hashes {
     /// `given`, which the copies of a cluster share, or a random one.
     ///
     /// # Errors
-    /// `Corrupt` if there are records but no key, or another one than is given; `Io`, `CorruptLog` or
-    /// `Database`.
+    /// `Corrupt` if there are records but no key, `UnknownFormat` if it is another one than is given; `Io`,
+    /// `CorruptLog` or `Database`.
     pub(crate) fn open(database: &Database, is_empty: bool, given: Option<[u8; BYTES]>) -> Result<Self, StorageError> {
         if let Some(key) = Self::stored_key(database)? {
             if given.is_some_and(|given| given != key) {
-                return Err(wrong_key("it is not the key of the cluster"));
+                return Err(StorageError::UnknownFormat {
+                    dir: database.path().to_owned(),
+                    reason: "it is a copy of another cluster of this name, founded at another time; keep it, and see \
+                             `celeris cluster recover`, or start with an empty directory"
+                        .to_owned(),
+                });
             }
             return Ok(Self::new(key));
         }

@@ -105,6 +105,10 @@ fn a_cluster_goes_on_from_the_backup_of_a_running_node_after_the_loss_of_everyth
     // The backup itself stays as it is.
     data_dir::copy(&out, &cluster.data_dir(0));
     let (data, config) = (cluster.data_dir(0).display().to_string(), cluster.config(0).display().to_string());
+    // Without a recovery, the node founds nothing that would stand in its way.
+    let forgotten = cluster.try_start_node(0).unwrap_err();
+    assert_eq!(forgotten.code, Some(2), "{}", forgotten.stderr);
+    assert!(forgotten.stderr.contains("celeris cluster recover"), "{}", forgotten.stderr);
     let recover = |dir: &str| run(&["cluster", "recover", "--data-dir", dir, "--config", &config, "--yes"]);
     assert_eq!(recover("/missing").code, Some(2), "there is no store");
     let recovered = recover(&data);
