@@ -54,13 +54,14 @@ pub struct CheckedObservations {
 }
 
 impl CheckedObservations {
-    /// The loss of a model that such labels suit: implicit for counts and for rows that are all alike,
-    /// logistic for 0 and 1, squared for others.
+    /// The loss of a model that such labels suit: logistic for 0 and 1, implicit for other counts and for rows that are
+    /// all alike, squared for others.
     #[must_use]
     pub fn suitable_loss(&self) -> Loss {
         match self.labels {
-            _ if self.mapping.get(Role::Label).is_none() || self.mapping.label_is_count() => Loss::Implicit,
+            _ if self.mapping.get(Role::Label).is_none() => Loss::Implicit,
             Some((0.0, 1.0)) => Loss::Logistic,
+            _ if self.mapping.label_is_count() => Loss::Implicit,
             Some((low, high)) if low == high => Loss::Implicit,
             _ => Loss::Squared,
         }

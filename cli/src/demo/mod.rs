@@ -76,7 +76,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
 
 /// Prepares the demo unless an earlier run has, and says how to use it.
 async fn make_ready(node: &Node, listener: &TcpListener, model: &ModelName, args: &Args) -> Result<(), Failure> {
-    if !is_prepared(node, model)? {
+    if !is_prepared(node, (model, args))? {
         let asked_to_stop = asked_to_stop()?;
         tokio::select! {
             prepared = prepare(node, model, args) => prepared?,
@@ -97,9 +97,23 @@ async fn make_ready(node: &Node, listener: &TcpListener, model: &ModelName, args
 
 /// Whether an earlier run has trained a version. An interrupted run is resumed: observation ids
 /// derive from the row, so no rating is learnt twice.
-fn is_prepared(node: &Node, model: &ModelName) -> Result<bool, Failure> {
+///
+/// # Errors
+/// If an earlier run with other contexts is to be resumed, or has none of those that are asked for.
+fn is_prepared(node: &Node, (model, args): (&ModelName, &Args)) -> Result<bool, Failure> {
     match node.manager.registry().model(model) {
-        Ok(record) => Ok(record.active > VersionId(1)),
+        Ok(record) => {
+            let (is_trained, has_contexts) = (record.active > VersionId(1), !record.config.features.is_empty());
+            match (args.contexts, has_contexts) {
+                (true, false) => Err(Failure::bad_input(
+                    "the data directory has a demo without contexts; give another one by --data-dir",
+                )),
+                (false, true) if !is_trained => Err(Failure::bad_input(
+                    "the data directory has an unfinished demo with contexts; start it with --contexts",
+                )),
+                _ => Ok(is_trained),
+            }
+        }
         Err(ManagerError::UnknownModel { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }

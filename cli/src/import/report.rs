@@ -198,7 +198,7 @@ fn of_observations(text: &mut String, file: &Checked, found: &CheckedObservation
     for role in Role::ALL {
         let Some(mapped) = found.mapping.get(role) else { continue };
         let why = match (mapped.guessed, role) {
-            (true, Role::Label) if found.mapping.label_is_count() => {
+            (true, Role::Label) if found.mapping.label_is_count() && found.suitable_loss() == Loss::Implicit => {
                 " (guessed; counts suit a model with \"loss\": \"implicit\")"
             }
             (true, _) => " (guessed)",

@@ -3,6 +3,7 @@
 use crate::{Folder, checked, rules, taken, taken_of};
 use celeris_import::error::Fault;
 use celeris_import::{Observations, Rules, find};
+use celeris_model::Loss;
 
 #[test]
 fn bad_rows_have_their_line_and_their_text() {
@@ -110,4 +111,16 @@ fn movielens_folders_are_found_in_all_formats() {
         let found = (row.user.as_str(), row.item.as_str(), row.label, row.timestamp, row.feedback.as_deref());
         assert_eq!(found, ("1", "2", 3.5, Some(881_250_949_000), Some("rating")), "{name}");
     }
+}
+
+#[test]
+fn clicks_of_0_and_1_suit_the_logistic_loss_and_counts_the_implicit_one() {
+    let loss = |rows: &str| {
+        let folder = Folder::of(&[("clicks.csv", format!("user,item,clicks\n{rows}").as_bytes())]);
+        let (found, _) = checked(&folder.input("clicks.csv").unwrap(), &rules(&[])).unwrap();
+        found.observations.unwrap().suitable_loss()
+    };
+    assert_eq!(loss("1,a,0\n1,b,1\n"), Loss::Logistic);
+    assert_eq!(loss("1,a,3\n1,b,1\n"), Loss::Implicit);
+    assert_eq!(loss("1,a,1\n1,b,1\n"), Loss::Implicit);
 }

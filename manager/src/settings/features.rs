@@ -145,7 +145,11 @@ fn columns_of(given: Option<usize>, pipeline: &Outline) -> Result<usize, String>
         }
         (Some(0), _) | (_, Some(0)) => Err(format!("pipeline {} has no columns", pipeline.name)),
         (Some(columns), _) | (None, Some(columns)) => Ok(columns),
-        (None, None) => Err(format!("the columns of pipeline {} are known after its fit; give `dim`", pipeline.name)),
+        (None, None) => Err(format!(
+            "the columns of pipeline {} are known after its fit: declare it as `celeris pipelines fit` writes it, or give \
+             the `dim` of this part",
+            pipeline.name
+        )),
     }
 }
 

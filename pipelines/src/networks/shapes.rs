@@ -40,12 +40,10 @@ enum Rule {
 
 fn rule(operator: &str) -> Option<Rule> {
     Some(match operator {
-        "Abs" | "BatchNormalization" | "Cast" | "Ceil" | "Celu" | "Clip" | "Cos" | "Dropout" | "Elu" | "Erf"
-        | "Exp" | "Floor" | "Gelu" | "HardSigmoid" | "HardSwish" | "Identity" | "LayerNormalization" | "LeakyRelu"
-        | "Log" | "LogSoftmax" | "Mish" | "Neg" | "Not" | "PRelu" | "Reciprocal" | "Relu" | "Round" | "Selu"
-        | "Sigmoid" | "Sign" | "Sin" | "Softmax" | "Softplus" | "Softsign" | "Sqrt" | "Tanh" | "ThresholdedRelu" => {
-            Rule::First
-        }
+        "Abs" | "BatchNormalization" | "Cast" | "Ceil" | "Clip" | "Cos" | "Dropout" | "Elu" | "Erf" | "Exp"
+        | "Floor" | "Gelu" | "HardSigmoid" | "HardSwish" | "Identity" | "LayerNormalization" | "LeakyRelu" | "Log"
+        | "Mish" | "Neg" | "Not" | "PRelu" | "Reciprocal" | "Relu" | "Round" | "Selu" | "Sigmoid" | "Sign" | "Sin"
+        | "Softmax" | "Softplus" | "Softsign" | "Sqrt" | "Tanh" | "ThresholdedRelu" => Rule::First,
         "Add" | "And" | "Div" | "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" | "Max" | "Mean"
         | "Min" | "Mul" | "Or" | "Pow" | "Sub" | "Sum" | "Where" | "Xor" => Rule::Broadcast,
         "ReduceL1" | "ReduceL2" | "ReduceLogSum" | "ReduceLogSumExp" | "ReduceMax" | "ReduceMean" | "ReduceMin"
@@ -246,7 +244,7 @@ impl Around<'_, '_> {
         use element::{BOOL, DOUBLE, FLOAT, INT32, INT64};
         let first = self.input(0)?;
         // The library does not check it.
-        if matches!(self.node.operator, "LayerNormalization" | "LogSoftmax" | "Softmax") {
+        if matches!(self.node.operator, "LayerNormalization" | "Softmax") {
             let default = if self.node.operator == "LayerNormalization" || self.known.opset >= 13 { -1 } else { 1 };
             self.place(self.node.value::<i64>("axis")?.unwrap_or(default), first.len())?;
         }

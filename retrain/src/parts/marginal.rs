@@ -13,7 +13,7 @@
 //! hardly differ, which is the usual case for what is true of everybody, both figures would stay near where they began.
 
 use celeris_model::ModelError;
-use celeris_model::linear::cholesky;
+use celeris_model::linear::symmetric_eigen;
 use nalgebra::{DMatrix, DVector};
 
 /// The largest factor by which a variance changes in a step: the likelihood is known around the present one.
@@ -21,6 +21,9 @@ const CHANGE_MAX: f64 = 10.0;
 
 /// Added to the diagonal of the information about the variances, relative to it: columns that say nothing keep theirs.
 const DAMPING: f64 = 1e-6;
+
+/// The smallest information about a direction, relative to that about single weights, that is more than rounding.
+const INFORMATION_MIN: f64 = 1e-6;
 
 /// Sums over users.
 pub(super) struct Marginal {
@@ -90,13 +93,20 @@ impl Marginal {
     }
 }
 
+/// The step of Newton's method. In directions without information, such as those of columns that sum to a constant, it is
+/// zero: what is along them is rounding.
 fn solved(information: &DMatrix<f64>, gradient: &DVector<f64>) -> Result<DVector<f64>, ModelError> {
     // Rounding may have made the triangles differ.
     let symmetric = (information + information.transpose()) * 0.5;
-    let factor = cholesky(symmetric.as_slice(), gradient.len());
-    let factor =
-        factor.ok_or(ModelError::NotPositiveDefinite { what: "the information about the weights of columns" })?;
-    Ok(factor.solve(gradient))
+    let scales = symmetric.diagonal().map(|entry| if entry > 0.0 { entry.sqrt().recip() } else { 0.0 });
+    let scaled = DMatrix::from_fn(scales.len(), scales.len(), |j, k| scales[j] * symmetric[(j, k)] * scales[k]);
+    let eigen = symmetric_eigen(scaled);
+    let eigen =
+        eigen.ok_or(ModelError::NotPositiveDefinite { what: "the information about the weights of columns" })?;
+    let along = eigen.eigenvectors.tr_mul(&gradient.component_mul(&scales));
+    let is_known = |value: f64| value > INFORMATION_MIN;
+    let step = along.zip_map(&eigen.eigenvalues, |along, value| if is_known(value) { along / value } else { 0.0 });
+    Ok((eigen.eigenvectors * step).component_mul(&scales))
 }
 
 #[cfg(test)]
@@ -141,6 +151,17 @@ mod tests {
         // Standard errors of the means are 0.014 and 0.01, of the variances 0.02 and 0.01.
         assert!((means[0] - 1.5).abs() < 0.05 && (means[1] + 0.5).abs() < 0.05, "{means:?}");
         assert!((variances[0] - 0.5).abs() < 0.08 && variances[1] < 0.03, "{variances:?}");
+    }
+
+    #[test]
+    fn columns_that_are_opposites_share_their_effect() {
+        let mut marginal = Marginal::new(2, 2);
+        // With an eigenvalue that rounding has made negative.
+        let information = DMatrix::from_row_slice(2, 2, &[5.0, -5.0, -5.0, 5.0 - 1e-9]);
+        marginal.add(&DVector::from_column_slice(&[10.0, -10.0]), &information);
+        let means = marginal.next_means(&[0.0, 0.0], &[0.0, 0.0], 0.0).unwrap();
+        assert!((means[0] - 1.0).abs() < 1e-6 && (means[1] + 1.0).abs() < 1e-6, "{means:?}");
+        assert!(marginal.next_variances(&[0.1, 0.1], 1e-5).unwrap().iter().all(|variance| variance.is_finite()));
     }
 
     #[test]

@@ -227,7 +227,13 @@ fn fitted(
     let weights: Vec<f32> = chosen.iter().map(|place| input.data.ratings.list()[*place].weight).collect();
     let outputs = columns::outputs(&fitted, objects, rows).map_err(part_error(&part.part))?;
     if outputs.width() != part.dim {
-        let problem = format!("{}: has {} columns, and the job expects {}", part.part, outputs.width(), part.dim);
+        let problem = format!(
+            "{} has {} columns after its fit, and `dim` of the part is {}: give that number, or declare the pipeline as \
+             `celeris pipelines fit` writes it, which fixes its columns",
+            part.part,
+            outputs.width(),
+            part.dim
+        );
         return Err(FeaturesError::Parts { problem }.into());
     }
     let (columns, means, deviations) = outputs.standardised(&weights);

@@ -252,6 +252,19 @@ fn observations_without_a_context_are_learnt_from_too() {
 }
 
 #[test]
+fn columns_that_depend_on_each_other_are_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    // Every context is in one of the two buckets, and a column is there twice.
+    let nodes = json!({
+        "bucket": {"op": "bucketize", "input": "context.number", "edges": [5]},
+        "one": {"op": "one_hot", "input": "bucket"}});
+    let parts = vec![part("one", 2, &nodes, "one"), part("again", 2, &nodes, "one"), number()];
+    let version = run(folder.path(), &job(folder.path(), parts)).unwrap();
+    let metrics = &version.manifest.metrics;
+    assert!(metrics["sequential_loss"] < 0.7 * metrics["sequential_loss_without_parts"], "{metrics:?}");
+}
+
+#[test]
 fn offsets_are_fitted_without_the_parts_and_leave_room_for_their_columns() {
     let folder = tempfile::tempdir().unwrap();
     let learnt = json!({"genre": {"op": "one_hot", "input": "item.genre", "fit": {"min_count": 1}}});

@@ -15,10 +15,10 @@ fn model(node: &NodeProcess) -> Value {
     models[0].clone()
 }
 
-/// Starts a demo and kills it once it reports `phase`.
-fn interrupt(data_dir: &Path, dataset: &Path, phase: &str) {
+/// Starts a demo with these options and kills it once it reports `phase`.
+fn interrupt(data_dir: &Path, options: &[&str], phase: &str) {
     let mut command = binary::command();
-    command.args(["demo", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir).arg("--dataset").arg(dataset);
+    command.args(["demo", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir).args(options);
     let mut child = command.spawn().unwrap();
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     // The last line of the preparation ends the wait if the phase was not reported.
@@ -34,7 +34,7 @@ fn an_interrupted_demo_is_prepared_to_completion() {
     write_dataset(dataset.path());
     for phase in ["loading", "observing"] {
         let dir = tempfile::tempdir().unwrap();
-        interrupt(dir.path(), dataset.path(), phase);
+        interrupt(dir.path(), &["--dataset", dataset.path().to_str().unwrap()], phase);
         let node = NodeProcess::demo(dir.path(), Some(dataset.path()));
         let model = model(&node);
         assert_eq!(model["observations"], DATASET_RATINGS, "interrupted at {phase}: every rating is there once");
@@ -58,6 +58,24 @@ fn a_complete_demo_is_served_again_unchanged() {
     for field in ["observations", "active_version", "versions", "created"] {
         assert_eq!(again[field], first[field], "{field}");
     }
+    assert_eq!(node.terminate().code, Some(0));
+    // Its ratings have no contexts, and get none.
+    let path = dir.path().to_str().unwrap();
+    let refused = binary::run(["demo", "--contexts", "--listen", "127.0.0.1:0", "--data-dir", path]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("--data-dir"), "{refused:?}");
+}
+
+#[test]
+fn an_interrupted_demo_with_contexts_is_resumed_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    interrupt(dir.path(), &["--contexts"], "observing");
+    let path = dir.path().to_str().unwrap();
+    let refused = binary::run(["demo", "--listen", "127.0.0.1:0", "--exit-when-ready", "--data-dir", path]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("start it with --contexts"), "{refused:?}");
+    let node = NodeProcess::demo_in_contexts(dir.path());
+    assert_eq!(model(&node)["features"][1]["part"], "moment");
 }
 
 #[test]
