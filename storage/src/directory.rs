@@ -244,7 +244,8 @@ impl Directory {
     }
 
     fn check_format(&self) -> Result<(), StorageError> {
-        let Some(format) = read_format(&self.path)? else { return self.check_fresh() };
+        let Some(format) = read_format(&self.path)? else { return self.begin_creation() };
+        self.end_creation()?;
         if format.format != FORMAT_VERSION {
             let found = format.format;
             return Err(self.unknown(format!(
@@ -295,16 +296,34 @@ impl Directory {
         }
     }
 
-    /// Without a FORMAT file there must not be a database: it might not be ours.
-    fn check_fresh(&self) -> Result<(), StorageError> {
-        if self.database().exists() {
-            return Err(self.unknown(
-                "it has a database (db/) but no FORMAT file; restore that file from a backup, or remove db/ if this \
-                 store has never been opened with success"
-                    .to_owned(),
-            ));
+    /// The file that exists while the databases are created.
+    fn creation_mark(&self) -> PathBuf {
+        self.path.join("CREATING")
+    }
+
+    /// Marks that databases are created from now on, and removes one whose creation was interrupted: it has no records.
+    /// Without that mark and a FORMAT file there must not be a database: it might not be ours.
+    fn begin_creation(&self) -> Result<(), StorageError> {
+        let (database, mark) = (self.database(), self.creation_mark());
+        if database.exists() {
+            if !mark.exists() {
+                return Err(self.unknown(
+                    "it has a database (db/) but no FORMAT file; restore that file from a backup, or remove db/ if this \
+                     store has never been opened with success"
+                        .to_owned(),
+                ));
+            }
+            fs::remove_dir_all(&database).map_err(StorageError::io("remove", database))?;
         }
-        Ok(())
+        File::create(&mark).map(drop).map_err(StorageError::io("create", mark))
+    }
+
+    fn end_creation(&self) -> Result<(), StorageError> {
+        let mark = self.creation_mark();
+        match fs::remove_file(&mark) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StorageError::io("remove", mark)(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Marks the directory as complete, after its databases were created.
@@ -316,7 +335,8 @@ impl Directory {
         if path.exists() {
             return Ok(());
         }
-        replace_file(&path, &self.format.text())
+        replace_file(&path, &self.format.text())?;
+        self.end_creation()
     }
 }
 

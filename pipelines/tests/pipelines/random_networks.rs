@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::networks::{field, object_of, tensor};
 
-const OPERATORS: [&str; 67] = [
+const OPERATORS: [&str; 65] = [
     "Abs",
     "Add",
     "And",

@@ -50,6 +50,25 @@ fn unknown_formats_are_refused_with_a_remedy() {
     assert!(refusal(dir.path()).to_string().contains("no database"));
 }
 
+#[test]
+fn an_interrupted_creation_begins_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (format, mark) = (dir.path().join("FORMAT"), dir.path().join("CREATING"));
+    for _ in 0..2 {
+        drop(open(dir.path()));
+        assert!(format.exists() && !mark.exists());
+        fs::remove_file(&format).unwrap();
+        fs::write(&mark, "").unwrap();
+    }
+    drop(open(dir.path()));
+    // With a FORMAT file it says nothing.
+    fs::write(&mark, "").unwrap();
+    drop(open(dir.path()));
+    assert!(!mark.exists());
+    fs::remove_file(&format).unwrap();
+    assert!(refusal(dir.path()).to_string().contains("no FORMAT file"));
+}
+
 #[tokio::test]
 async fn a_clean_stop_leaves_an_empty_write_ahead_log() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use celeris_tests::fixtures::{any_item, any_label, create_model};
-use celeris_tests::{ModelClient, NodeProcess};
+use celeris_tests::{ModelClient, NodeProcess, binary, eventually};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -252,5 +252,20 @@ fn send_again(films: &ModelClient, ledger: &mut Ledger) {
         assert!(reply["duplicate"].is_boolean(), "{reply}");
         reply["duplicate"] = false.into();
         ledger.acknowledged.insert(id, Acknowledged { sent, reply });
+    }
+}
+
+#[test]
+fn a_node_killed_while_it_creates_its_store_is_started_again() {
+    // The database comes first; a moment later the store is complete.
+    for _ in 0..5 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = binary::command();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path());
+        let mut child = command.spawn().unwrap();
+        eventually("the database", || dir.path().join("db").exists().then_some(()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        NodeProcess::serve(dir.path()).client().get("/readyz").expect(200);
     }
 }
