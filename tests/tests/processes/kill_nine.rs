@@ -266,6 +266,6 @@ fn a_node_killed_while_it_creates_its_store_is_started_again() {
         eventually("the database", || dir.path().join("db").exists().then_some(()));
         child.kill().unwrap();
         child.wait().unwrap();
-        NodeProcess::serve(dir.path()).client().get("/readyz").expect(200);
+        NodeProcess::serve(dir.path()).client().get("/v1/models").expect(200);
     }
 }
