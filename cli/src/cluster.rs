@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use celeris_api::cluster::begin_incarnation;
+use celeris_api::cluster::{begin_incarnation, check_origin};
 use celeris_api::config;
 use celeris_api::node::StartError;
 use celeris_storage::{Storage, StorageOptions};
@@ -269,16 +269,9 @@ fn recover(args: &RecoverArgs) -> Result<(), Failure> {
         )));
     }
     let storage = Storage::open_existing(&args.data_dir, &StorageOptions::default())?;
+    check_origin(&config.cluster, &storage).map_err(StartError::Cluster)?;
     let events = events_of(&storage);
     let of = match storage.cluster()? {
-        Some(cluster) if Some(&cluster.name) != config.cluster.name.as_ref() => {
-            return Err(Failure::bad_input(format!(
-                "{}: a copy of cluster {}, which is not the `cluster.name` of {}: correct one of them",
-                args.data_dir.display(),
-                cluster.name,
-                args.config.display()
-            )));
-        }
         Some(cluster) => format!("copy of cluster {}, incarnation {}", cluster.name, cluster.incarnation),
         None => "store of a node on its own".to_owned(),
     };

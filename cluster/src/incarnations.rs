@@ -111,6 +111,21 @@ pub struct Origin {
     pub hash_key: [u8; 16],
 }
 
+impl Origin {
+    /// Checks that this may become the beginning of the cluster of this name.
+    ///
+    /// # Errors
+    /// `OtherCluster`.
+    pub fn check_name(&self, cluster: &str) -> Result<(), ClusterError> {
+        match &self.cluster {
+            Some(of) if of != cluster => {
+                Err(ClusterError::OtherCluster { cluster: cluster.to_owned(), of: of.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Appends the identity of the next incarnation, which begins with this copy.
 pub(crate) async fn begin(
     access: &Access,

@@ -200,9 +200,7 @@ impl Joined {
 /// earlier incarnation than the last; or as [`Joined::join`].
 pub async fn begin_incarnation(options: ClusterOptions, origin: &Origin) -> Result<ClusterIdentity, ClusterError> {
     let cluster = options.cluster.clone();
-    if let Some(of) = origin.cluster.clone().filter(|of| *of != cluster) {
-        return Err(ClusterError::OtherCluster { cluster, of });
-    }
+    origin.check_name(&cluster)?;
     let (_client, access) = connect(&options).await?;
     let nodes = heard(&access.client, Names::all_heartbeats(&cluster), options.timing.heartbeat * 5 / 2).await;
     if !nodes.is_empty() {

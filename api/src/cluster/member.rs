@@ -84,6 +84,20 @@ fn options(config: &config::Cluster, address: SocketAddr) -> Option<ClusterOptio
 /// # Errors
 /// Those of the cluster or the store.
 pub async fn begin_incarnation(config: &config::Cluster, storage: &Storage) -> Result<ClusterIdentity, JoinError> {
+    let (options, origin) = origin(config, storage)?;
+    Ok(celeris_cluster::begin_incarnation(options, &origin).await?)
+}
+
+/// Checks that the cluster of the configuration may begin again with this store, without connecting to it.
+///
+/// # Errors
+/// Those of the cluster or the store.
+pub fn check_origin(config: &config::Cluster, storage: &Storage) -> Result<(), JoinError> {
+    let (options, origin) = origin(config, storage)?;
+    Ok(origin.check_name(&options.cluster)?)
+}
+
+fn origin(config: &config::Cluster, storage: &Storage) -> Result<(ClusterOptions, Origin), JoinError> {
     // Its address is of no use here.
     let options = options(config, SocketAddr::from(([127, 0, 0, 1], 0)));
     let options = options.ok_or(StorageError::NotOwner)?;
@@ -96,7 +110,7 @@ pub async fn begin_incarnation(config: &config::Cluster, storage: &Storage) -> R
         },
         None => Origin { cluster: None, incarnation: None, shards: options.shards, hash_key: storage.hash_key()? },
     };
-    Ok(celeris_cluster::begin_incarnation(options, &origin).await?)
+    Ok((options, origin))
 }
 
 impl Member {

@@ -140,17 +140,7 @@ pub(crate) fn add_parts(
     let described = input.items.iter().zip(input.data.attributes).filter_map(|(item, of)| Some((item, of.as_ref()?)));
     let files = PartsFiles::of(specs, &handles, described);
     let cold_map = cold_map.map(|fitted| FittedColdMap { map: fitted.map.with_zeros(dim), ..fitted });
-    let trained = Trained {
-        dim,
-        item_features: table,
-        user_weights: extended_rows(&trained.user_weights, trained.dim, &weights.mean()),
-        cold_item: ColdItem {
-            features: extended_rows(&trained.cold_item.features, trained.dim, &vec![0.0; dim - trained.dim]),
-            ..trained.cold_item
-        },
-        prior: weights.prior,
-        ..trained
-    };
+    let trained = widened(trained, table, &weights.mean(), weights.prior);
     Ok(WithParts { trained, cold_map, files, figures })
 }
 
@@ -161,14 +151,23 @@ pub(crate) fn add_parts(
 pub(crate) fn with_empty_columns(trained: Trained, columns: usize) -> Result<Trained, RetrainError> {
     let (dim, zeros) = (trained.dim, vec![0.0; columns]);
     let means = [vec![0.0; columns], vec![trained.prior.mean()[dim - 1]]].concat();
-    Ok(Trained {
-        dim: dim + columns,
-        item_features: extended_rows(&trained.item_features, dim, &zeros),
-        user_weights: extended_rows(&trained.user_weights, dim, &zeros),
+    let prior = extended_prior(&trained.prior, &means, &vec![1.0; columns])?;
+    let table = extended_rows(&trained.item_features, dim, &zeros);
+    Ok(widened(trained, table, &zeros, prior))
+}
+
+/// A training with more columns before the constant: these features of items, each user's weights of the columns, zeros for
+/// an unknown item, and this prior.
+fn widened(trained: Trained, item_features: Vec<f32>, of_users: &[f32], prior: Prior) -> Trained {
+    let (dim, zeros) = (trained.dim, vec![0.0; of_users.len()]);
+    Trained {
+        dim: dim + of_users.len(),
+        item_features,
+        user_weights: extended_rows(&trained.user_weights, dim, of_users),
         cold_item: ColdItem { features: extended_rows(&trained.cold_item.features, dim, &zeros), ..trained.cold_item },
-        prior: extended_prior(&trained.prior, &means, &vec![1.0; columns])?,
+        prior,
         ..trained
-    })
+    }
 }
 
 fn part_error(part: &str) -> impl FnOnce(PipelineError) -> RetrainError {
