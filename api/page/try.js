@@ -248,8 +248,8 @@ export class Try {
       isSelection ? null : api.getQuality(learner.name),
     ]);
     if (user !== this.#session.user || learner.name !== this.#session.learner.name) return;
-    // Deleted observations have no item.
-    this.#history = reply.history.filter((event) => event.item !== null);
+    // A corrected observation has its new label, and a deleted one is not in the history.
+    this.#history = reply.history.filter((event) => event.kind === 'observe');
     this.#epoch = Math.max(this.#epoch, reply.user_epoch);
     for (const { item } of this.#history) this.#rated.add(item);
     this.#everyone = quality?.windows.find((window) => window.observations === WINDOW)?.value ?? null;

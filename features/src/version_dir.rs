@@ -44,7 +44,7 @@ pub struct VersionContents<'a> {
 }
 
 /// A version directory that has been verified and read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LoadedVersion {
     pub manifest: Manifest,
     pub theta: Theta,
@@ -54,7 +54,7 @@ pub struct LoadedVersion {
     /// attributes.
     pub cold_map: Option<Arc<ColdMap>>,
     /// The computed parts of its features; `None` if all features are factors.
-    pub parts: Option<Parts>,
+    pub parts: Option<Arc<Parts>>,
 }
 
 /// Files that a trainer leaves in a version directory for its own use, under names that a manifest
@@ -146,7 +146,7 @@ pub fn read_version_sharing(dir: &Path, shared: (&Objects, &Catalog)) -> Result<
     let theta = read_theta(dir, &manifest, cold_features)?;
     let cold_map = read_cold_map(dir, &manifest)?.map(Arc::new);
     Contents { dir, manifest: &manifest, theta: &theta, prior: &prior, cold_map: cold_map.as_deref() }.check()?;
-    let parts = read_parts(dir, &manifest, theta.items(), shared)?;
+    let parts = read_parts(dir, &manifest, theta.items(), shared)?.map(Arc::new);
     Ok(LoadedVersion { manifest, theta, prior, cold_map, parts })
 }
 

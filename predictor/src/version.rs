@@ -24,7 +24,7 @@ pub struct ServingVersion {
     /// The map from attributes to features for items outside the table, if training produced one.
     pub cold_map: Option<Arc<ColdMap>>,
     /// The computed parts of the features; `None` if all are factors.
-    pub(crate) parts: Option<Parts>,
+    pub(crate) parts: Option<Arc<Parts>>,
     /// The length of features that callers give: the factors and the constant.
     pub(crate) table_dim: usize,
     /// Fingerprint of the learning rule, stored in snapshots.
@@ -85,8 +85,8 @@ impl ServingVersion {
     /// Adds the computed parts of a model whose factors and constant are `table_dim`. A version that was trained before the
     /// model had them has none.
     #[must_use]
-    pub fn with_parts(mut self, parts: Option<Parts>, table_dim: usize) -> Self {
-        self.table_dim = parts.as_ref().map_or(table_dim, Parts::table_dim);
+    pub fn with_parts(mut self, parts: Option<Arc<Parts>>, table_dim: usize) -> Self {
+        self.table_dim = parts.as_ref().map_or(table_dim, |parts| parts.table_dim());
         self.parts = parts;
         self
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use celeris_manager::{ErasedSpan, JobId, Metric, ReadingTraining};
-use celeris_model::{ItemId, ModelId, ModelName, ObservationId, Record, RecordedContext, Sequence, UserId};
+use celeris_model::{ItemId, ModelId, ModelName, ObservationId, Record, RecordKind, RecordedContext, Sequence, UserId};
 use celeris_predictor::{Erased, PredictorError};
 use celeris_storage::observation_id;
 use serde::{Deserialize, Serialize};
@@ -72,18 +72,32 @@ pub struct Users {
     next: Option<UserId>,
 }
 
+/// The kind of an event of a user.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UserEventKind {
+    /// An observation.
+    Observe,
+    /// The correction of an earlier observation, whose label is the corrected one from then on.
+    Correct,
+    /// The deletion of an earlier observation, which is no longer in the history.
+    Retract,
+}
+
 /// One event of a user.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UserEvent {
+    kind: UserEventKind,
     #[schema(value_type = Option<Id>)]
     item: Option<ItemId>,
-    /// The label, with corrections applied.
+    /// The label, with corrections applied; 0 of a retraction.
     label: f32,
     /// The weight of the observation.
     weight: f32,
     /// In Unix milliseconds.
     timestamp: i64,
-    /// The id given by the client or made by the server.
+    /// The id given by the client or made by the server; of a correction or retraction, that of the
+    /// observation to which it applies.
     #[schema(value_type = Id)]
     observation_id: ObservationId,
     /// The count of the user's events up to this one.
@@ -202,6 +216,11 @@ pub fn router() -> OpenApiRouter<Node> {
 fn event(model: ModelId, sequence: Sequence, record: Record) -> UserEvent {
     let predicted = record.predictions.iter().find(|prediction| prediction.model == model);
     UserEvent {
+        kind: match record.kind {
+            RecordKind::Correct => UserEventKind::Correct,
+            RecordKind::Retract => UserEventKind::Retract,
+            RecordKind::Observe | RecordKind::Erase => UserEventKind::Observe,
+        },
         observation_id: observation_id(sequence, &record),
         predicted: predicted.map(|prediction| prediction.predicted),
         item: record.item,

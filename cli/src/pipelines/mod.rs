@@ -55,7 +55,7 @@ enum Command {
 struct FitArgs {
     /// The declaration: a JSON file, or a folder.
     pipeline: PathBuf,
-    /// JSON lines: objects with `item`, `context`, `label` and `weight`, each of which may be missing.
+    /// JSON lines: objects with `item`, `context`, `label` and `weight`, each of which may be missing; - is standard input.
     #[arg(long, value_name = "FILE")]
     rows: PathBuf,
     /// The folder for the pipeline; it must not exist.
@@ -89,7 +89,7 @@ struct ImportArgs {
 struct RunArgs {
     /// The pipeline: a folder, or a declaration that needs no objects.
     pipeline: PathBuf,
-    /// JSON lines: objects with `item` and `context`, each of which may be missing.
+    /// JSON lines: objects with `item` and `context`, each of which may be missing; - is standard input.
     #[arg(long, value_name = "FILE")]
     rows: PathBuf,
 }

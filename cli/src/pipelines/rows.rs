@@ -1,8 +1,8 @@
 //! Rows to fit or run a pipeline on: JSON lines.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, BufReader, Read as _};
+use std::path::Path;
 
 use celeris_model::Context;
 use serde::Deserialize;
@@ -26,19 +26,25 @@ pub(super) struct InputRow {
     pub(super) weight: Option<f32>,
 }
 
-/// The rows of a file; empty lines are left out.
+/// The rows of a file, or of standard input if the path is `-`; empty lines are left out.
 ///
 /// # Errors
 /// If the file cannot be opened.
 pub(super) fn read(path: &Path) -> Result<impl Iterator<Item = Result<InputRow, Failure>>, Failure> {
-    let file = File::open(path).map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))?;
-    let mut rows = Rows { path: path.to_owned(), reader: BufReader::new(file), line: 0 };
+    let (name, reader): (String, Box<dyn BufRead>) = if path == Path::new("-") {
+        ("standard input".to_owned(), Box::new(io::stdin().lock()))
+    } else {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|error| Failure::bad_input(format!("{name}: {error}")))?;
+        (name, Box::new(BufReader::new(file)))
+    };
+    let mut rows = Rows { name, reader, line: 0 };
     Ok(std::iter::from_fn(move || rows.next().transpose()))
 }
 
 struct Rows {
-    path: PathBuf,
-    reader: BufReader<File>,
+    name: String,
+    reader: Box<dyn BufRead>,
     line: u64,
 }
 
@@ -63,6 +69,6 @@ impl Rows {
     }
 
     fn refused(&self, problem: &str) -> Failure {
-        Failure::bad_input(format!("{}, line {}: {problem}", self.path.display(), self.line))
+        Failure::bad_input(format!("{}, line {}: {problem}", self.name, self.line))
     }
 }

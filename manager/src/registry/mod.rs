@@ -45,7 +45,7 @@ pub use self::opening::{NameKind, Unavailable};
 pub use self::records::{Guarding, ModelRecord, SERVED_MAX, VersionRecord, WarmRecord};
 pub(crate) use self::reward_cursors::{begin_default_rewards, cursor_key, cursors_key};
 pub use self::selections::{NewSelection, ScopeKind, SelectionRecord};
-pub(crate) use self::version_directory::{UNTRAINED, versions_dir};
+pub(crate) use self::version_directory::{UNTRAINED, serving, versions_dir};
 pub use self::versions::VersionStore;
 
 use self::keys::{last_id_key, selection_key};

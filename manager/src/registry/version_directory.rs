@@ -36,7 +36,7 @@ pub(super) fn load(
 }
 
 /// A loaded version with this half-life as a serving version of this model.
-pub(super) fn serving(
+pub(crate) fn serving(
     record: &ModelRecord,
     (version, half_life): (VersionId, Option<HalfLife>),
     loaded: LoadedVersion,

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use celeris_model::VersionId;
-use celeris_predictor::ServingVersion;
 use celeris_retrain::POPULARITY;
 use celeris_storage::faults;
 
@@ -15,7 +14,7 @@ use crate::job_id::JobId;
 use crate::leadership::Term;
 use crate::low_priority::at_low_priority;
 use crate::promotion::{Promotion, gate_event};
-use crate::registry::{ModelRecord, VersionRecord};
+use crate::registry::{ModelRecord, VersionRecord, serving};
 
 /// The outcome for a candidate.
 pub(super) struct Concluded {
@@ -48,10 +47,7 @@ impl Training {
         faults::reach("validation");
         // A number that no version has, so that nothing is cached for it.
         let unregistered = VersionId(u64::MAX);
-        let learning = config.learning(loaded.prior.clone(), config.half_life, loaded.manifest.label_range);
-        let theta = loaded.theta.clone();
-        let evaluated = ServingVersion::new((config.name.clone(), record.id), unregistered, theta, learning)?;
-        let evaluated = evaluated.with_cold_map(loaded.cold_map.clone());
+        let evaluated = serving(&record, (unregistered, config.half_life), loaded.clone())?;
         let report = at_low_priority("celeris-gate", || promotion.evaluate(config, holdout, &evaluated, progress))??;
         drop(evaluated);
         term.check()?;

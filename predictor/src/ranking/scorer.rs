@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use celeris_bandits::{Candidates, Wants};
-use celeris_features::Parts;
 use celeris_model::{Context, Estimate, FeatureOrigin, ItemId, StreamName, UserEpoch, UserId, UserModel};
 use foldhash::fast::RandomState;
 
@@ -154,7 +153,7 @@ impl Scorer {
     /// Whether the predictions of a request of `items` items are cached and looked up.
     fn caches_predictions(&self, subject: &Subject, items: usize) -> bool {
         // Predictions in a context are hardly asked for again.
-        let by_context = subject.version.parts.as_ref().is_some_and(Parts::by_context);
+        let by_context = subject.version.parts.as_ref().is_some_and(|parts| parts.by_context());
         !by_context && (1..=self.cached_items_max).contains(&items) && subject.persistence == Persistence::Kept
     }
 

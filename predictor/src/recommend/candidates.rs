@@ -14,7 +14,6 @@
 use std::collections::HashSet;
 
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_features::Parts;
 use celeris_model::{Context, ItemId};
 use celeris_retrieval::{CandidateSet, Hit, Row};
 use rand::{RngExt as _, SeedableRng as _};
@@ -128,7 +127,7 @@ impl Search<'_> {
     /// The number of rows whose scores computed parts may change: all of them are candidates, so that the order among them
     /// is that of the whole score. 0 without such parts.
     fn rescored(&self) -> usize {
-        let by_context = self.subject.version.parts.as_ref().is_some_and(Parts::by_context);
+        let by_context = self.subject.version.parts.as_ref().is_some_and(|parts| parts.by_context());
         if by_context { self.subject.model.settings.candidates } else { 0 }
     }
 

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use celeris_model::ids::SERVER_ID_PREFIX;
-use celeris_model::{ObservationId, Partition, Record, Sequence, StreamName, UserEpoch, UserId};
+use celeris_model::{ObservationId, Partition, Record, RecordKind, Sequence, StreamName, UserEpoch, UserId};
 
 use super::erasures;
 use super::{Log, Records};
@@ -257,9 +257,14 @@ pub(crate) fn at(
     })
 }
 
-/// The id of an observation: the client's, or its position in the log if the client gave none.
+/// The id of an observation, or of the one that a correction or retraction changes: the client's, or
+/// the observation's position in the log if the client gave none.
 #[must_use]
 pub fn observation_id(sequence: Sequence, record: &Record) -> ObservationId {
+    let sequence = match record.kind {
+        RecordKind::Correct | RecordKind::Retract => record.targets.first().copied().unwrap_or(sequence),
+        RecordKind::Observe | RecordKind::Erase => sequence,
+    };
     record.observation_id.clone().unwrap_or_else(|| server_id(Partition::of(&record.user), sequence))
 }
 

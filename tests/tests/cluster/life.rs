@@ -99,6 +99,11 @@ fn a_cluster_goes_on_from_a_copy_after_the_loss_of_all_logs() {
     let asked = run(&recover);
     assert_eq!(asked.code, Some(0), "{}", asked.stderr);
     assert!(asked.stdout.contains("incarnation 1, with 30 events"), "{}", asked.stdout);
+    let other = cluster.data_dir(0).with_extension("other.toml");
+    fs::write(&other, fs::read_to_string(&config).unwrap().replace("name = \"test\"", "name = \"other\"")).unwrap();
+    let refused = run(&["cluster", "recover", "--data-dir", &data_dir, "--config", &other.display().to_string()]);
+    assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
+    assert!(refused.stderr.contains("a copy of cluster test"), "{}", refused.stderr);
     let done = run(&[&recover[..], &["--yes"]].concat());
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     assert!(done.stdout.contains("incarnation 2"), "{}", done.stdout);

@@ -122,6 +122,18 @@ fn ids_of_retracted_observations_stay_taken() {
     assert_eq!(films.observe(&first)["duplicate"], true);
     let other = json!({"user": "u", "item": "item-1", "label": 1, "observation_id": "first"});
     films.post("observe", &other).expect(409);
+    films.put(&format!("observations/{made}"), &json!({"label": 1})).expect(200);
+    let of_history = |films: &ModelClient| {
+        let events = films.user("u", 100)["history"].as_array().unwrap().clone();
+        events.iter().map(|event| json!([event["kind"], event["observation_id"], event["label"]])).collect::<Vec<_>>()
+    };
+    let corrected = [
+        json!(["correct", made, 1.0]),
+        json!(["correct", "first", 3.0]),
+        json!(["observe", made, 1.0]),
+        json!(["observe", "first", 3.0]),
+    ];
+    assert_eq!(of_history(&films), corrected);
 
     for id in ["first", made.as_str()] {
         let forgotten = films.delete(&format!("observations/{id}")).expect(200);
@@ -136,7 +148,8 @@ fn ids_of_retracted_observations_stay_taken() {
         films.delete("observations/never").expect(404);
         films.put("observations/never", &json!({"label": 3})).expect(404);
         let user = films.user("u", 100);
-        assert_eq!((&user["cold"], &user["user_epoch"]), (&json!(true), &json!(5)), "{user}");
+        assert_eq!((&user["cold"], &user["user_epoch"]), (&json!(true), &json!(6)), "{user}");
+        assert_eq!(of_history(films), [json!(["retract", made, 0.0]), json!(["retract", "first", 0.0])]);
     };
     check(&films);
     for bad in [json!({}), json!({"label": "x"}), json!({"label": 1e7}), json!({"label": 1, "weight": 2})] {

@@ -1,9 +1,9 @@
 //! Pipelines on the command line and on nodes: learnt, declared, run, and there after restarts.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use celeris_tests::binary::run;
+use celeris_tests::binary::{run, run_with_input};
 use celeris_tests::{Client, Cluster, NodeProcess, eventually};
 use serde_json::{Value, json};
 
@@ -70,7 +70,10 @@ fn objects(client: &Client, name: &str) -> Vec<Value> {
 fn a_node_computes_what_the_command_line_does_also_after_restarts() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, rows) = fitted(dir.path(), "interest");
+    let piped = run_with_input(["pipelines", "run", &text(&folder), "--rows", "-"], File::open(&rows).unwrap());
+    let piped: Vec<Value> = piped.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (expected, records) = (Value::from(outputs(&folder, &rows)), records(&rows));
+    assert_eq!(Value::from(piped), expected);
     let data = dir.path().join("data");
     let node = NodeProcess::serve(&data);
     declare(&folder, node.client().url());
