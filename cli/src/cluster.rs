@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use celeris_api::cluster::{begin_incarnation, check_origin};
+use celeris_api::cluster::{begin_incarnation, check_recovery};
 use celeris_api::config;
 use celeris_api::node::StartError;
 use celeris_storage::{Storage, StorageOptions};
@@ -77,6 +77,9 @@ struct RecoverArgs {
     /// Does it. Without, the command only says what it would do.
     #[arg(long)]
     yes: bool,
+    /// Loses what the logs in the NATS servers have beyond the store; without, that is an error.
+    #[arg(long)]
+    discard_logs: bool,
 }
 
 /// # Errors
@@ -269,20 +272,28 @@ fn recover(args: &RecoverArgs) -> Result<(), Failure> {
         )));
     }
     let storage = Storage::open_existing(&args.data_dir, &StorageOptions::default())?;
-    check_origin(&config.cluster, &storage).map_err(StartError::Cluster)?;
     let events = events_of(&storage);
     let of = match storage.cluster()? {
         Some(cluster) => format!("copy of cluster {}, incarnation {}", cluster.name, cluster.incarnation),
         None => "store of a node on its own".to_owned(),
     };
     print(&format!("{}: {of}, with {events} events\n", args.data_dir.display()))?;
+    let runtime = runtime()?;
     if !args.yes {
+        let batches = runtime.block_on(check_recovery(&config.cluster, &storage)).map_err(StartError::Cluster)?;
+        if batches > 0 {
+            print(&format!(
+                "The NATS servers have {batches} batches that this store lacks: a node that starts with it, without a recovery, \
+                 reads them. --discard-logs loses them.\n"
+            ))?;
+        }
         return print(
             "With --yes, this store becomes the log of the cluster. What other copies have beyond it is lost: compare the numbers of \
              events first, and stop all nodes. The other nodes then get a copy of it when they start, and set aside what they have.\n",
         );
     }
-    let next = runtime()?.block_on(begin_incarnation(&config.cluster, &storage)).map_err(StartError::Cluster)?;
+    let next = begin_incarnation(&config.cluster, &storage, args.discard_logs);
+    let next = runtime.block_on(next).map_err(StartError::Cluster)?;
     storage.begin_incarnation(&next)?;
     print(&format!("incarnation {} of cluster {} begins with it; start this node first\n", next.incarnation, next.name))
 }

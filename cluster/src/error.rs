@@ -25,6 +25,7 @@ impl ClusterError {
                 | Self::OtherFounding { .. }
                 | Self::NoCluster { .. }
                 | Self::NodesRun { .. }
+                | Self::LogsGoOn { .. }
                 | Self::NameTaken { .. }
         )
     }
@@ -77,9 +78,15 @@ pub enum ClusterError {
     )]
     NoCluster { cluster: String },
     #[error(
-        "these nodes of cluster {cluster} run: {nodes}. Stop them first; they stop at once when the next incarnation begins"
+        "these nodes of cluster {cluster} run: {nodes}. Stop them first, and start them again when the node with this store runs"
     )]
     NodesRun { cluster: String, nodes: String },
+    #[error(
+        "the NATS servers have {batches} batches of cluster {cluster} that this store lacks, with changes that may have been \
+         acknowledged: start the node with this store, without a recovery, and it reads them. To lose them, if they are \
+         damaged, add --discard-logs"
+    )]
+    LogsGoOn { cluster: String, batches: u64 },
     #[error("another process is node {node} of this cluster: stop it, or give this node another name")]
     NameTaken { node: NodeName },
     #[error("the store is none of a cluster: open it with Storage::open_replica")]

@@ -8,6 +8,7 @@ use celeris_storage::Storage;
 
 use crate::batch::{Batch, Body};
 use crate::chain::{Break, Cursor};
+use crate::error::ClusterError;
 use crate::hooks::Hooks;
 use crate::log_state::{LogState, Problem};
 use crate::reader::{Message, Reader};
@@ -125,4 +126,11 @@ impl<'a> Follower<'a> {
         });
         written.await.map_err(|error| error.to_string()).flatten()
     }
+}
+
+/// The position of a log up to which a store is complete.
+pub(crate) fn end_of(storage: &Storage, log: LogId) -> Result<u64, ClusterError> {
+    let replica = storage.replica().ok_or(ClusterError::NotAReplica)?;
+    let cursor = replica.cursor(log)?.and_then(|cursor| Cursor::decode(&cursor)).unwrap_or_default();
+    Ok(cursor.sequence)
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use celeris_model::{LogId, Shards};
-use celeris_storage::ClusterIdentity;
+use celeris_storage::{ClusterIdentity, Storage};
 use futures_util::{StreamExt as _, future};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::append::{Appender, Outcome};
 use crate::error::ClusterError;
+use crate::follower::end_of;
 use crate::options::{ClusterOptions, StreamOptions};
 use crate::streams::{Access, Link, Names};
 
@@ -86,8 +87,7 @@ pub(crate) async fn find_or_found(
 
 /// Names the other clusters that these servers hold: a name that is misspelt founds another one.
 async fn warn_of_others(access: &Access, options: &ClusterOptions) {
-    let names = access.requests.stream_names().filter_map(|name| future::ready(name.ok())).collect::<Vec<_>>();
-    let Ok(names) = tokio::time::timeout(NAMES_TIMEOUT, names).await else { return };
+    let Some(names) = stream_names(access).await else { return };
     let clusters = names.iter().filter_map(|name| Names::cluster_of(name));
     let others: Vec<&str> = clusters.filter(|other| *other != options.cluster).collect();
     if !others.is_empty() {
@@ -100,33 +100,93 @@ async fn warn_of_others(access: &Access, options: &ClusterOptions) {
     }
 }
 
+/// The names of all streams of the servers; `None` if they do not list them in time.
+async fn stream_names(access: &Access) -> Option<Vec<String>> {
+    let names = access.requests.stream_names().filter_map(|name| future::ready(name.ok())).collect::<Vec<_>>();
+    tokio::time::timeout(NAMES_TIMEOUT, names).await.ok()
+}
+
 /// Where an incarnation comes from: the copy of a node.
-#[derive(Debug, Clone)]
-pub struct Origin {
-    /// The cluster of the copy; `None` if it is the store of a node on its own.
-    pub cluster: Option<String>,
-    /// Of the copy; `None` if it is the store of a node on its own.
-    pub incarnation: Option<u64>,
-    pub shards: Shards,
-    pub hash_key: [u8; 16],
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// `None` if it is the store of a node on its own.
+    incarnation: Option<u64>,
+    shards: Shards,
+    hash_key: [u8; 16],
+    /// The position of each log up to which the copy is complete.
+    ends: Vec<(LogId, u64)>,
 }
 
 impl Origin {
-    /// Checks that this may become the beginning of the cluster of this name.
+    /// The origin that a store is.
     ///
     /// # Errors
-    /// `OtherCluster`.
-    pub fn check_name(&self, cluster: &str) -> Result<(), ClusterError> {
-        match &self.cluster {
-            Some(of) if of != cluster => {
-                Err(ClusterError::OtherCluster { cluster: cluster.to_owned(), of: of.clone() })
-            }
-            _ => Ok(()),
+    /// `OtherCluster` if it is a copy of a cluster of another name, or those of the store.
+    pub(crate) fn of(storage: &Storage, options: &ClusterOptions) -> Result<Self, ClusterError> {
+        let Some(ClusterIdentity { name, incarnation, shards, hash_key }) = storage.cluster()? else {
+            let (shards, hash_key) = (options.shards, storage.hash_key()?);
+            return Ok(Self { incarnation: None, shards, hash_key, ends: Vec::new() });
+        };
+        if name != options.cluster {
+            return Err(ClusterError::OtherCluster { cluster: options.cluster.clone(), of: name });
         }
+        let logs = std::iter::once(LogId::Catalog).chain(shards.all().map(LogId::Shard));
+        let ends = logs.map(|log| Ok((log, end_of(storage, log)?))).collect::<Result<_, ClusterError>>()?;
+        Ok(Self { incarnation: Some(incarnation), shards, hash_key, ends })
     }
 }
 
-/// Appends the identity of the next incarnation, which begins with this copy.
+/// The number of batches that the logs in the servers have beyond this copy, after a check that the next incarnation may
+/// begin with it.
+///
+/// # Errors
+/// `OutdatedCopy`, `OtherFounding`, or those of the servers.
+pub(crate) async fn batches_beyond(
+    access: &Access,
+    options: &ClusterOptions,
+    origin: &Origin,
+) -> Result<u64, ClusterError> {
+    let (stream, subject) = Names::incarnations(&options.cluster);
+    let incarnations = Link { access: access.clone(), stream, subject };
+    let known = stream_names(access).await.ok_or_else(|| ClusterError::Stream {
+        action: "find",
+        stream: incarnations.stream.clone(),
+        reason: "the servers do not list their streams in time".to_owned(),
+    })?;
+    if !known.contains(&incarnations.stream) {
+        return Ok(0);
+    }
+    let last = incarnations.extent_at_start().await?.last;
+    check_follows(&incarnations, options, origin, last).await?;
+    let names = Names { cluster: options.cluster.clone(), incarnation: last };
+    let mut beyond = 0;
+    for (log, end) in &origin.ends {
+        let link = names.link(access, *log);
+        if known.contains(&link.stream) {
+            beyond += link.extent_at_start().await?.last.saturating_sub(*end);
+        }
+    }
+    Ok(beyond)
+}
+
+/// Checks that the incarnation after `last`, the last one of the servers, may begin with this copy.
+async fn check_follows(link: &Link, options: &ClusterOptions, origin: &Origin, last: u64) -> Result<(), ClusterError> {
+    let of = origin.incarnation.unwrap_or(0);
+    if of < last {
+        let of = match origin.incarnation {
+            Some(of) => format!("of incarnation {of}"),
+            None => "that of a node on its own".to_owned(),
+        };
+        return Err(ClusterError::OutdatedCopy { cluster: options.cluster.clone(), last, of });
+    }
+    // Each founding has a key of its own, which all incarnations keep.
+    if last > 0 && read(link, options, last).await?.0.hash_key != origin.hash_key {
+        return Err(ClusterError::OtherFounding { cluster: options.cluster.clone() });
+    }
+    Ok(())
+}
+
+/// Appends the identity of the next incarnation, which begins with this copy, and deletes the logs of those before.
 pub(crate) async fn begin(
     access: &Access,
     options: &ClusterOptions,
@@ -137,18 +197,8 @@ pub(crate) async fn begin(
     let link = Link { access: access.clone(), stream, subject };
     link.create(&options.streams).await?;
     let last = link.extent().await?.last;
+    check_follows(&link, options, origin, last).await?;
     let of = origin.incarnation.unwrap_or(0);
-    if of < last {
-        let of = match origin.incarnation {
-            Some(of) => format!("of incarnation {of}"),
-            None => "that of a node on its own".to_owned(),
-        };
-        return Err(ClusterError::OutdatedCopy { cluster: options.cluster.clone(), last, of });
-    }
-    // Each founding has a key of its own, which all incarnations keep.
-    if last > 0 && read(&link, options, last).await?.0.hash_key != origin.hash_key {
-        return Err(ClusterError::OtherFounding { cluster: options.cluster.clone() });
-    }
     let hash_key = hex(&origin.hash_key);
     let incarnation = Incarnation { shards: origin.shards.count(), hash_key, from: Some(of) };
     let message = Bytes::from(serde_json::to_vec(&incarnation).expect("numbers and texts become JSON"));
@@ -166,8 +216,30 @@ pub(crate) async fn begin(
             outcome => return Err(failed(&link, format!("incarnation {} was not begun: {outcome:?}", of + 1))),
         }
     }
-    let Origin { shards, hash_key, .. } = origin.clone();
-    Ok(ClusterIdentity { name: options.cluster.clone(), incarnation: of + 1, shards, hash_key })
+    let Origin { shards, hash_key, .. } = *origin;
+    let identity = ClusterIdentity { name: options.cluster.clone(), incarnation: of + 1, shards, hash_key };
+    delete_logs_before(access, &identity).await;
+    Ok(identity)
+}
+
+/// Deletes the logs of earlier incarnations: nobody reads them any more, and users who are erased later would stay in them.
+async fn delete_logs_before(access: &Access, identity: &ClusterIdentity) {
+    let cluster = &identity.name;
+    let is_earlier = |stream: &String| {
+        Names::incarnation_of(cluster, stream).is_some_and(|incarnation| incarnation < identity.incarnation)
+    };
+    let Some(names) = stream_names(access).await else {
+        tracing::warn!(
+            cluster,
+            "the servers do not list their streams: logs of earlier incarnations may be left in them"
+        );
+        return;
+    };
+    for stream in names.iter().filter(|stream| is_earlier(stream)) {
+        if let Err(error) = access.requests.delete_stream(stream).await {
+            tracing::warn!(stream, %error, "a log of an earlier incarnation was not deleted: delete its stream");
+        }
+    }
 }
 
 /// The number of the last incarnation.

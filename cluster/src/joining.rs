@@ -19,6 +19,7 @@ use crate::batch::{FORMAT, Writer};
 use crate::beating;
 use crate::chain::Cursor;
 use crate::error::ClusterError;
+use crate::follower::end_of;
 use crate::heartbeat::{Heartbeat, LogReport};
 use crate::incarnations::{self, Identified, Origin};
 use crate::options::ClusterOptions;
@@ -193,21 +194,42 @@ impl Joined {
     }
 }
 
-/// Begins the next incarnation of a cluster with the copy of a node, which does not run.
+/// Checks that the next incarnation of a cluster may begin with the copy of a node, and returns how many batches the logs
+/// in the servers have beyond it: a node that starts with the copy would read them.
 ///
 /// # Errors
-/// `OtherCluster` or `OtherFounding`; `NodesRun` if a node of the cluster runs; `OutdatedCopy` if the copy is of an
-/// earlier incarnation than the last; or as [`Joined::join`].
-pub async fn begin_incarnation(options: ClusterOptions, origin: &Origin) -> Result<ClusterIdentity, ClusterError> {
+/// `OtherCluster` or `OtherFounding`; `OutdatedCopy` if the copy is of an earlier incarnation than the last; or as
+/// [`Joined::join`].
+pub async fn check_recovery(options: &ClusterOptions, storage: &Storage) -> Result<u64, ClusterError> {
+    let origin = Origin::of(storage, options)?;
+    let (_client, access) = connect(options).await?;
+    incarnations::batches_beyond(&access, options, &origin).await
+}
+
+/// Begins the next incarnation of a cluster with the copy of a node, which does not run. The logs of the incarnations before
+/// are deleted.
+///
+/// # Errors
+/// As [`check_recovery`]; `NodesRun` if a node of the cluster runs; `LogsGoOn` if the logs have batches beyond the copy,
+/// unless they are to be discarded.
+pub async fn begin_incarnation(
+    options: ClusterOptions,
+    storage: &Storage,
+    discard_logs: bool,
+) -> Result<ClusterIdentity, ClusterError> {
     let cluster = options.cluster.clone();
-    origin.check_name(&cluster)?;
+    let origin = Origin::of(storage, &options)?;
     let (_client, access) = connect(&options).await?;
     let nodes = heard(&access.client, Names::all_heartbeats(&cluster), options.timing.heartbeat * 5 / 2).await;
     if !nodes.is_empty() {
         let nodes = nodes.into_keys().map(|node| node.to_string()).collect::<Vec<_>>().join(", ");
         return Err(ClusterError::NodesRun { cluster, nodes });
     }
-    incarnations::begin(&access, &options, origin, watch::Sender::new(false).subscribe()).await
+    let batches = incarnations::batches_beyond(&access, &options, &origin).await?;
+    if batches > 0 && !discard_logs {
+        return Err(ClusterError::LogsGoOn { cluster, batches });
+    }
+    incarnations::begin(&access, &options, &origin, watch::Sender::new(false).subscribe()).await
 }
 
 /// Connects to the servers and checks them, once they answer.
@@ -294,13 +316,6 @@ async fn heard(client: &Client, subject: String, time: Duration) -> BTreeMap<Nod
 /// The logs of an incarnation.
 fn logs(identity: &ClusterIdentity) -> impl Iterator<Item = LogId> + use<> {
     std::iter::once(LogId::Catalog).chain(identity.shards.all().map(LogId::Shard))
-}
-
-/// The position of a log up to which a store is complete.
-fn end_of(storage: &Storage, log: LogId) -> Result<u64, ClusterError> {
-    let replica = storage.replica().ok_or(ClusterError::NotAReplica)?;
-    let cursor = replica.cursor(log)?.and_then(|cursor| Cursor::decode(&cursor)).unwrap_or_default();
-    Ok(cursor.sequence)
 }
 
 /// Listens whether another process has this node's name: two heartbeats, as one may be the last of

@@ -40,6 +40,14 @@ impl Names {
         stream.strip_prefix("celeris-")?.strip_suffix("-incarnations")
     }
 
+    /// The incarnation whose log has this stream, if it is one of this cluster.
+    pub(crate) fn incarnation_of(cluster: &str, stream: &str) -> Option<u64> {
+        let (incarnation, log) =
+            stream.strip_prefix("celeris-")?.strip_prefix(cluster)?.strip_prefix('-')?.split_once('-')?;
+        let is_shard = || log.strip_prefix('s').is_some_and(|shard| shard.parse::<u8>().is_ok());
+        (log == "catalog" || is_shard()).then(|| incarnation.parse().ok())?
+    }
+
     pub(crate) fn stream(&self, log: LogId) -> String {
         format!("celeris-{}-{}-{}", self.cluster, self.incarnation, short_name(log))
     }
@@ -233,6 +241,21 @@ mod tests {
     use celeris_model::Shards;
 
     use super::*;
+
+    #[test]
+    fn streams_of_logs_tell_their_incarnation() {
+        let of = |stream: &str| Names::incarnation_of("main", stream);
+        assert_eq!((of("celeris-main-3-s07"), of("celeris-main-12-catalog")), (Some(3), Some(12)));
+        for other in [
+            "celeris-main-incarnations",
+            "celeris-main-2-1-s00",
+            "celeris-main-eu-1-s00",
+            "celeris-mainly-1-s00",
+            "main-1-s00",
+        ] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn the_logs_of_incarnations_have_streams_of_their_own() {

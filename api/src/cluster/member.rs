@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use celeris_cluster::{Cluster as Replication, ClusterError, ClusterOptions, Hooks, Joined, Origin, StreamOptions};
+use celeris_cluster::{Cluster as Replication, ClusterError, ClusterOptions, Hooks, Joined, StreamOptions};
 use celeris_manager::{Manager, Peers, Readiness};
 use celeris_model::{LogId, NodeName, Shard, Shards};
 use celeris_predictor::{DefineElsewhere, Predictor};
@@ -79,38 +79,31 @@ fn options(config: &config::Cluster, address: SocketAddr) -> Option<ClusterOptio
 }
 
 /// Begins the next incarnation of the cluster of the configuration with this store, which is to be closed by
-/// [`Storage::begin_incarnation`] next.
+/// [`Storage::begin_incarnation`] next. What the logs in the servers have beyond it is lost with `discard_logs`, and an error
+/// without.
 ///
 /// # Errors
 /// Those of the cluster or the store.
-pub async fn begin_incarnation(config: &config::Cluster, storage: &Storage) -> Result<ClusterIdentity, JoinError> {
-    let (options, origin) = origin(config, storage)?;
-    Ok(celeris_cluster::begin_incarnation(options, &origin).await?)
+pub async fn begin_incarnation(
+    config: &config::Cluster,
+    storage: &Storage,
+    discard_logs: bool,
+) -> Result<ClusterIdentity, JoinError> {
+    Ok(celeris_cluster::begin_incarnation(recovery_options(config)?, storage, discard_logs).await?)
 }
 
-/// Checks that the cluster of the configuration may begin again with this store, without connecting to it.
+/// Checks that the cluster of the configuration may begin again with this store, and returns how many batches the logs in the
+/// servers have beyond it.
 ///
 /// # Errors
 /// Those of the cluster or the store.
-pub fn check_origin(config: &config::Cluster, storage: &Storage) -> Result<(), JoinError> {
-    let (options, origin) = origin(config, storage)?;
-    Ok(origin.check_name(&options.cluster)?)
+pub async fn check_recovery(config: &config::Cluster, storage: &Storage) -> Result<u64, JoinError> {
+    Ok(celeris_cluster::check_recovery(&recovery_options(config)?, storage).await?)
 }
 
-fn origin(config: &config::Cluster, storage: &Storage) -> Result<(ClusterOptions, Origin), JoinError> {
+fn recovery_options(config: &config::Cluster) -> Result<ClusterOptions, StorageError> {
     // Its address is of no use here.
-    let options = options(config, SocketAddr::from(([127, 0, 0, 1], 0)));
-    let options = options.ok_or(StorageError::NotOwner)?;
-    let origin = match storage.cluster()? {
-        Some(of) => Origin {
-            cluster: Some(of.name),
-            incarnation: Some(of.incarnation),
-            shards: of.shards,
-            hash_key: of.hash_key,
-        },
-        None => Origin { cluster: None, incarnation: None, shards: options.shards, hash_key: storage.hash_key()? },
-    };
-    Ok((options, origin))
+    options(config, SocketAddr::from(([127, 0, 0, 1], 0))).ok_or(StorageError::NotOwner)
 }
 
 impl Member {

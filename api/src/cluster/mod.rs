@@ -33,7 +33,7 @@ pub use forward::{Answered, Failure, Forwarder, url_at};
 pub use freshness::{Confirming, Freshness, STALE_AFTER, Settling, Unmeasured};
 pub use headers::{Hop, MODEL_ID, OWNER, asks_for_redirect, owner, placement_of, set_placement};
 pub use kept::{Kept, NDJSON};
-pub use member::{JoinError, Member, Parts, begin_incarnation, check_origin};
+pub use member::{JoinError, Member, Parts, begin_incarnation, check_recovery};
 pub use replies::{LineReply, Outcome};
 pub use router::{Late, Peer, Place, Watching, log_of};
 pub use store_copy::{StoreCopy, erase_left_decisions, finish_replacing, receive, remove_outgoing, set_aside};

@@ -39,6 +39,18 @@ pub struct PipelineSpec {
     pub output: String,
 }
 
+impl PipelineSpec {
+    /// Whether an operator is fitted to labels as probabilities, which must be 0 to 1.
+    #[must_use]
+    pub fn fits_probabilities(&self) -> bool {
+        let is_fitted = |operator: &Operator| match operator {
+            Operator::Linear(linear) => linear.fit == Some(FitLinear::Label) && linear.link == Link::Logistic,
+            _ => false,
+        };
+        self.nodes.values().any(is_fitted)
+    }
+}
+
 /// The declaration with its nodes still unread, so that errors can name them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,8 +1,8 @@
 //! Adds the computed parts of the features to a finished training ([`celeris_features::parts`]).
 //!
 //! Factors are trained first. Then the pipelines of the parts are fitted, their columns are standardised, and the prior of
-//! the weights of these columns is fitted to what the factors leave unexplained (`weights`). The columns that were computed
-//! by a model of the labels enter these fits out of fold. Columns that depend on the item alone become part of the table.
+//! the weights of these columns is fitted to what the factors leave unexplained (`weights`). So are linear models of the
+//! label, except for those of a probability; their columns enter these fits out of fold. Columns that depend on the item alone become part of the table.
 
 mod columns;
 mod marginal;
@@ -206,6 +206,7 @@ fn fitted(
 ) -> Result<FittedPart, RetrainError> {
     let (nothing, no_context) = (Map::new(), Context::default());
     let latent = trained.dim - 1;
+    let is_probability = part.pipeline.fits_probabilities();
     let keys: Vec<[u8; 4]> = chosen.iter().map(|place| input.data.ratings.list()[*place].user.to_le_bytes()).collect();
     let rows = || {
         chosen.iter().zip(&keys).map(|(place, key)| {
@@ -215,7 +216,7 @@ fn fitted(
                 key,
                 item: input.data.attributes[item].as_ref().unwrap_or(&nothing),
                 context: input.data.contexts[*place].as_ref().unwrap_or(&no_context),
-                label: Some(rating.label),
+                label: Some(if is_probability { rating.label } else { left_over(trained, input.loss, rating) }),
                 target: Some(&trained.item_features[item * trained.dim..][..latent]),
                 weight: rating.weight,
             }
@@ -238,6 +239,16 @@ fn fitted(
     let (columns, means, deviations) = outputs.standardised(&weights);
     let spec = PartSpec { part: part.part.clone(), pipeline: fitted.spec, means, deviations };
     Ok(FittedPart { spec, columns, learnt: fitted.objects })
+}
+
+/// What the factors leave unexplained of a rating, for a user of whom nothing is known: a model of the label itself would say
+/// again what they say of the item.
+#[expect(clippy::cast_possible_truncation, reason = "labels are held in f32; rounding to the nearest is meant")]
+fn left_over(trained: &Trained, loss: Loss, rating: &Rating) -> f32 {
+    let example = trained.example(rating);
+    let weights = example.features.iter().zip(trained.prior.mean());
+    let score = f64::from(example.offset) + weights.map(|(feature, mean)| f64::from(*feature) * mean).sum::<f64>();
+    (loss.outcome(rating.label) - f64::from(loss.expected_label(score as f32))) as f32
 }
 
 /// The table with the columns of the parts that depend on the item alone.

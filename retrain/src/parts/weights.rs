@@ -4,6 +4,9 @@
 //! `m` starts at the common effect: the regression on the columns of what the trained factors leave unexplained. Then both
 //! are fitted by the marginal likelihood of users' ratings ([`super::marginal`]), together with the mean weight of the
 //! constant: under logistic loss, a column with mean zero moves the mean of the probabilities.
+//!
+//! Under squared loss the noise is what the columns leave of that of the factors, which was measured on held-out labels: in
+//! the proportion of the expected squared errors given a user's ratings, whose fixed point is expectation maximisation's.
 
 use celeris_model::linear::{cholesky, symmetric_eigen};
 use celeris_model::{Example, Learning, Loss, ModelError, Prior, UserModel};
@@ -36,6 +39,9 @@ const RIDGE: f64 = 1.0;
 /// The smallest variance of a weight, relative to the mean variance of the factors' weights: users differ a little in
 /// everything.
 const VARIANCE_SHARE_MIN: f64 = 1e-3;
+
+/// The smallest noise variance, relative to that of the factors alone: columns that tell the labels leave none.
+const NOISE_SHARE_MIN: f64 = 1e-3;
 
 /// What the prior is fitted to.
 pub(super) struct Fitting<'a> {
@@ -71,10 +77,9 @@ impl Fitting<'_> {
     }
 
     pub(super) fn weights(&self) -> Result<Weights, RetrainError> {
-        let prior = &self.trained.prior;
-        let noise = prior.noise_variance();
-        let conditioning = Conditioning::of(prior)?;
+        let mut prior = self.trained.prior.clone();
         let users = self.users();
+        let error_before = self.error_without_columns(&users)?;
         let typical = self.typical_variance();
         // The last mean is that of the constant.
         let mut means = self.common_effect()?;
@@ -83,17 +88,25 @@ impl Fitting<'_> {
         let centers = [&vec![0.0; width], &[constant][..]].concat();
         means.push(constant);
         let mut variances = vec![typical; width];
-        let precisions = |variances: &[f64]| conditioning.bounded(variances.iter().map(|variance| noise / variance));
+        let precisions = |prior: &Prior, variances: &[f64]| {
+            let wanted = variances.iter().map(|variance| prior.noise_variance() / variance);
+            Ok::<_, RetrainError>(Conditioning::of(prior)?.bounded(wanted))
+        };
         for _ in 0..ITERATIONS {
-            let precisions = precisions(&variances);
-            let extended = extended_prior(prior, &means, &precisions)?;
+            let noise = prior.noise_variance();
+            let precisions = precisions(&prior, &variances)?;
+            let learning = Learning::new(extended_prior(&prior, &means, &precisions)?, self.loss, None);
             // Those that the bounds allow.
             variances = precisions.iter().map(|precision| noise / precision).collect();
-            let marginal = self.marginal(&users, &Learning::new(extended, self.loss, None))?;
+            let marginal = self.marginal(&users, &learning)?;
             means = marginal.next_means(&means, &centers, RIDGE / noise)?;
             variances = marginal.next_variances(&variances, VARIANCE_SHARE_MIN * typical)?;
+            if self.loss == Loss::Squared && error_before > 0.0 {
+                let share = self.expected_error(&users, &learning, |place| self.features(place))? / error_before;
+                prior = with_noise(&self.trained.prior, share.clamp(NOISE_SHARE_MIN, 1.0))?;
+            }
         }
-        let prior = extended_prior(prior, &means, &precisions(&variances))?;
+        let prior = extended_prior(&prior, &means, &precisions(&prior, &variances)?)?;
         means.truncate(width);
         Ok(Weights { prior, means })
     }
@@ -183,6 +196,41 @@ impl Fitting<'_> {
         Ok(chunks.into_iter().fold(Marginal::new(width + 1, width), Marginal::plus))
     }
 
+    /// [`Fitting::expected_error`] of the factors alone.
+    fn error_without_columns(&self, users: &[OfUser]) -> Result<f64, RetrainError> {
+        let learning = Learning::new(self.trained.prior.clone(), self.loss, None);
+        self.expected_error(users, &learning, |place| self.features_of_factors(place))
+    }
+
+    /// The mean squared error of the scores that is expected given all ratings of each user.
+    fn expected_error(
+        &self,
+        users: &[OfUser],
+        learning: &Learning,
+        features: impl Fn(usize) -> Vec<f32> + Sync,
+    ) -> Result<f64, RetrainError> {
+        let of_user = |places: &OfUser| {
+            let rows: Vec<Vec<f32>> = places.iter().map(|place| features(*place)).collect();
+            let history = self.history(places, &rows);
+            let model = UserModel::rebuild(learning, history.as_slice(), history.len() as u64)?;
+            let (mut sum, mut count) = (0.0, 0.0);
+            for example in &history {
+                let estimate = model.estimate(learning, example.offset, example.features);
+                let error = f64::from(example.label) - f64::from(estimate.score);
+                sum += f64::from(example.weight) * (error.powi(2) + f64::from(estimate.std_error).powi(2));
+                count += f64::from(example.weight);
+            }
+            Ok::<(f64, f64), ModelError>((sum, count))
+        };
+        let sums: Vec<(f64, f64)> = users.par_iter().map(of_user).collect::<Result<_, _>>()?;
+        let (sum, count) = sums.iter().fold((0.0, 0.0), |(sum, count), (of, number)| (sum + of, count + number));
+        Ok(if count > 0.0 { sum / count } else { 0.0 })
+    }
+
+    fn features_of_factors(&self, place: usize) -> Vec<f32> {
+        self.trained.example(self.rating(place)).features.to_vec()
+    }
+
     fn history<'r>(&self, places: &OfUser, rows: &'r [Vec<f32>]) -> Vec<Example<'r>> {
         let example = |(place, row): (&usize, &'r Vec<f32>)| {
             let rating = self.rating(*place);
@@ -198,10 +246,12 @@ impl Fitting<'_> {
         let users = self.users();
         let with = Learning::new(weights.prior.clone(), self.loss, None);
         let without = Learning::new(self.trained.prior.clone(), self.loss, None);
-        let of_factors = |place: usize| self.trained.example(self.rating(place)).features.to_vec();
         Ok([
             ("sequential_loss", self.sequential_loss(&users, &with, |place| self.features(place))?),
-            ("sequential_loss_without_parts", self.sequential_loss(&users, &without, of_factors)?),
+            (
+                "sequential_loss_without_parts",
+                self.sequential_loss(&users, &without, |place| self.features_of_factors(place))?,
+            ),
         ])
     }
 
@@ -227,6 +277,12 @@ impl Fitting<'_> {
         let (sum, count) = sums.iter().fold((0.0, 0), |(sum, count), (of, number)| (sum + of, count + number));
         Ok(sum / count.max(1) as f64)
     }
+}
+
+/// A prior of the same weights with this share of its noise.
+fn with_noise(prior: &Prior, share: f64) -> Result<Prior, ModelError> {
+    let precision = prior.precision().iter().map(|precision| precision * share).collect();
+    Prior::new(prior.mean().to_vec(), precision, prior.noise_variance() * share)
 }
 
 /// Which precisions of the weights of columns leave the prior well conditioned.

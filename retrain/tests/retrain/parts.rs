@@ -172,6 +172,8 @@ fn the_prior_has_the_common_effect_of_a_column_and_how_much_users_differ() {
     assert!((version.prior.mean()[column] - EFFECT).abs() < 0.1, "{:?}", version.prior.mean());
     let variance = version.prior.noise_variance() * version.prior.inverse()[column * 4 + column];
     assert!((variance.sqrt() - SPREAD).abs() < 0.1, "{variance}");
+    let noise = version.prior.noise_variance().sqrt();
+    assert!((noise / NOISE - 1.0).abs() < 0.1, "the column is no noise any more: {noise}");
     let metrics = &version.manifest.metrics;
     assert!(metrics["sequential_loss"] < 0.6 * metrics["sequential_loss_without_parts"], "{metrics:?}");
 }

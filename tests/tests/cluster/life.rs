@@ -1,8 +1,9 @@
 //! Nodes that come and go, copies of the store, and the loss of all logs.
 
 use std::fs::{self, File};
+use std::path::Path;
 
-use celeris_tests::{Client, Cluster, binary, eventually};
+use celeris_tests::{Client, Cluster, binary, data_dir, eventually};
 use serde_json::{Value, json};
 
 use crate::load::MODEL;
@@ -123,6 +124,49 @@ fn a_cluster_goes_on_from_a_copy_after_the_loss_of_all_logs() {
     assert!(cluster.data_dir(1).join("db-of-incarnation-1").is_dir(), "the other copy is set aside");
     observe(&cluster.client(1), 30..40);
     assert_users(&cluster, 0..40);
+}
+
+#[test]
+fn a_recovery_loses_nothing_that_the_logs_have_unasked() {
+    let Some(mut cluster) = Cluster::start(1, 1) else { return };
+    create_model(&cluster);
+    observe(&cluster.client(0), 0..10);
+    let saved = tempfile::tempdir().unwrap();
+    let out = saved.path().join("backup").display().to_string();
+    let backup = run(&["cluster", "backup", "--url", cluster.client(0).url(), "--out", &out]);
+    assert_eq!(backup.code, Some(0), "{}", backup.stderr);
+    observe(&cluster.client(0), 10..20);
+    assert_eq!(cluster.terminate(0).code, Some(0));
+    let restore = |dir: &Path| {
+        fs::remove_dir_all(dir).unwrap();
+        data_dir::copy(Path::new(&out), dir);
+    };
+    let (dir, config) = (cluster.data_dir(0), cluster.config(0).display().to_string());
+    restore(&dir);
+    let directory = dir.display().to_string();
+    let recover = ["cluster", "recover", "--data-dir", &directory, "--config", &config];
+    let asked = run(&recover);
+    assert_eq!(asked.code, Some(0), "{}", asked.stderr);
+    assert!(asked.stdout.contains("batches that this store lacks"), "{}", asked.stdout);
+    let refused = run(&[&recover[..], &["--yes"]].concat());
+    assert_eq!(refused.code, Some(2), "{}", refused.stdout);
+    assert!(refused.stderr.contains("--discard-logs"), "{}", refused.stderr);
+    // Without a recovery the node reads what was written after the backup.
+    cluster.start_node(0);
+    cluster.await_owners();
+    assert_users(&cluster, 0..20);
+    assert_eq!(cluster.terminate(0).code, Some(0));
+
+    restore(&dir);
+    let done = run(&[&recover[..], &["--yes", "--discard-logs"]].concat());
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let store = cluster.nats.store(0);
+    let stream = |name: &str| store.join("jetstream/$G/streams").join(name);
+    eventually("the logs of before are deleted", || (!stream("celeris-test-1-s00").exists()).then_some(()));
+    cluster.start_node(0);
+    cluster.await_owners();
+    assert!(stream("celeris-test-2-s00").exists());
+    assert_users(&cluster, 0..10);
 }
 
 #[test]
