@@ -41,18 +41,27 @@ fn write_observations_of(path: &Path, has_context: impl Fn(usize) -> bool) -> In
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut normal = || rng.sample::<f64, _>(StandardNormal);
     let slopes: Vec<f64> = (0..USERS).map(|_| SPREAD * normal()).collect();
+    write_drawn(path, |k, _| {
+        let drawn = normal();
+        let z = if has_context(k) { drawn } else { 0.0 };
+        let label = 3.0 + (EFFECT + slopes[k % USERS]) * z + NOISE * normal();
+        (label, has_context(k).then_some(5.0 + 2.0 * z))
+    })
+}
+
+/// Observations, of each its label and the number in its context, by its place and its item.
+fn write_drawn(path: &Path, mut draw: impl FnMut(usize, usize) -> (f64, Option<f64>)) -> InputFile {
     let fields = StreamFields::default();
     let fields = fields.extended(&fields.missing(&context(1.0)));
     let mut writer = ObservationsWriter::create(path).unwrap();
     for k in 0..USERS * EACH {
-        let (user, drawn) = (k % USERS, normal());
-        let z = if has_context(k) { drawn } else { 0.0 };
-        let label = 3.0 + (EFFECT + slopes[user]) * z + NOISE * normal();
+        let (user, of_item) = (k % USERS, (k * 7 + k / USERS) % ITEMS);
+        let (label, number) = draw(k, of_item);
         let record = Record {
             kind: RecordKind::Observe,
             user: UserId::new(format!("u{user}")).unwrap(),
             user_epoch: UserEpoch(k as u64 + 1),
-            item: Some(item((k * 7 + k / USERS) % ITEMS)),
+            item: Some(item(of_item)),
             label: label as f32,
             first_label: None,
             weight: 1.0,
@@ -60,7 +69,7 @@ fn write_observations_of(path: &Path, has_context: impl Fn(usize) -> bool) -> In
             timestamp: Timestamp(1),
             observation_id: None,
             decision: None,
-            context: fields.numbered(&context(5.0 + 2.0 * z)).filter(|_| has_context(k)).map(Box::new),
+            context: number.and_then(|number| fields.numbered(&context(number))).map(Box::new),
             predictions: Vec::new(),
             targets: Vec::new(),
         };
@@ -176,6 +185,30 @@ fn the_prior_has_the_common_effect_of_a_column_and_how_much_users_differ() {
     assert!((noise / NOISE - 1.0).abs() < 0.1, "the column is no noise any more: {noise}");
     let metrics = &version.manifest.metrics;
     assert!(metrics["sequential_loss"] < 0.6 * metrics["sequential_loss_without_parts"], "{metrics:?}");
+}
+
+/// What items are liked for turns around in a context that is rare: the factors know them by the usual one.
+#[test]
+fn a_rare_context_is_predicted_as_the_usual_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let truth = |number: f64, of_item: usize| if (number > 7.0) == of_item.is_multiple_of(2) { 2.0 } else { 4.0 };
+    let mut rng = ChaCha8Rng::seed_from_u64(8);
+    let observations = write_drawn(&folder.path().join("rare.parquet"), |_, of_item| {
+        let number = if rng.random_bool(0.15) { 9.0 } else { 1.0 };
+        (truth(number, of_item) + NOISE * rng.sample::<f64, _>(StandardNormal), Some(number))
+    });
+    let version = run(folder.path(), &Job { observations, ..job(folder.path(), vec![liking()]) }).unwrap();
+    let parts = version.parts.as_ref().unwrap();
+    for (number, of_item) in [(1.0, 1), (1.0, 2), (9.0, 1), (9.0, 2)] {
+        let slot = version.theta.slot(&item(of_item)).unwrap() as usize;
+        let mut features = version.theta.row(slot).features.to_vec();
+        parts.compute(&[parts.of_row(slot)], Some(&context(number)), std::iter::once(features.as_mut_slice()));
+        let weights = version.prior.mean().iter().zip(&features);
+        let offset = f64::from(version.theta.row(slot).offset);
+        let score = offset + weights.map(|(weight, feature)| weight * f64::from(*feature)).sum::<f64>();
+        let truth = truth(number, of_item);
+        assert!((score - truth).abs() < 0.3, "{score} instead of {truth}, for item {of_item} and {number}");
+    }
 }
 
 #[test]
