@@ -222,7 +222,7 @@ pub(crate) async fn begin(
     Ok(identity)
 }
 
-/// Deletes the logs of earlier incarnations: nobody reads them any more, and users who are erased later would stay in them.
+/// Deletes the logs of earlier incarnations: no node reads them, and an erasure does not reach them.
 async fn delete_logs_before(access: &Access, identity: &ClusterIdentity) {
     let cluster = &identity.name;
     let is_earlier = |stream: &String| {

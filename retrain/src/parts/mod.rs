@@ -2,7 +2,8 @@
 //!
 //! Factors are trained first. Then the pipelines of the parts are fitted, their columns are standardised, and the prior of
 //! the weights of these columns is fitted to what the factors leave unexplained (`weights`). So are linear models of the
-//! label, except for those of a probability; their columns enter these fits out of fold. Columns that depend on the item alone become part of the table.
+//! label, except for those of a probability; their columns enter these fits out of fold. Columns that depend on the item alone
+//! become part of the table.
 
 mod columns;
 mod marginal;

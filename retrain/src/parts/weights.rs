@@ -79,7 +79,8 @@ impl Fitting<'_> {
     pub(super) fn weights(&self) -> Result<Weights, RetrainError> {
         let mut prior = self.trained.prior.clone();
         let users = self.users();
-        let error_before = self.error_without_columns(&users)?;
+        // The noise of other losses is given by the loss.
+        let error_before = if self.loss == Loss::Squared { self.error_without_columns(&users)? } else { 0.0 };
         let typical = self.typical_variance();
         // The last mean is that of the constant.
         let mut means = self.common_effect()?;
@@ -101,7 +102,7 @@ impl Fitting<'_> {
             let marginal = self.marginal(&users, &learning)?;
             means = marginal.next_means(&means, &centers, RIDGE / noise)?;
             variances = marginal.next_variances(&variances, VARIANCE_SHARE_MIN * typical)?;
-            if self.loss == Loss::Squared && error_before > 0.0 {
+            if error_before > 0.0 {
                 let share = self.expected_error(&users, &learning, |place| self.features(place))? / error_before;
                 prior = with_noise(&self.trained.prior, share.clamp(NOISE_SHARE_MIN, 1.0))?;
             }
@@ -220,11 +221,9 @@ impl Fitting<'_> {
                 sum += f64::from(example.weight) * (error.powi(2) + f64::from(estimate.std_error).powi(2));
                 count += f64::from(example.weight);
             }
-            Ok::<(f64, f64), ModelError>((sum, count))
+            Ok((sum, count))
         };
-        let sums: Vec<(f64, f64)> = users.par_iter().map(of_user).collect::<Result<_, _>>()?;
-        let (sum, count) = sums.iter().fold((0.0, 0.0), |(sum, count), (of, number)| (sum + of, count + number));
-        Ok(if count > 0.0 { sum / count } else { 0.0 })
+        mean_over(users, of_user)
     }
 
     fn features_of_factors(&self, place: usize) -> Vec<f32> {
@@ -271,12 +270,21 @@ impl Fitting<'_> {
                 sum += self.loss.prediction_loss(self.loss.expected_label(score), example.label);
                 model.absorb(learning, history.as_slice())?;
             }
-            Ok::<(f64, usize), ModelError>((sum, history.len()))
+            Ok((sum, history.len() as f64))
         };
-        let sums: Vec<(f64, usize)> = users.par_iter().map(of_user).collect::<Result<_, _>>()?;
-        let (sum, count) = sums.iter().fold((0.0, 0), |(sum, count), (of, number)| (sum + of, count + number));
-        Ok(sum / count.max(1) as f64)
+        mean_over(users, of_user)
     }
+}
+
+/// The mean of what all users have, given the sum and the count of each; 0 if there is nothing. In the order of the users,
+/// whatever the number of threads.
+fn mean_over(
+    users: &[OfUser],
+    of_user: impl Fn(&OfUser) -> Result<(f64, f64), ModelError> + Sync,
+) -> Result<f64, RetrainError> {
+    let sums: Vec<(f64, f64)> = users.par_iter().map(&of_user).collect::<Result<_, _>>()?;
+    let (sum, count) = sums.iter().fold((0.0, 0.0), |(sum, count), (of, number)| (sum + of, count + number));
+    Ok(if count > 0.0 { sum / count } else { 0.0 })
 }
 
 /// A prior of the same weights with this share of its noise.
