@@ -136,7 +136,14 @@ fn parts(items: &[ItemId]) -> Result<PartsFiles, Failure> {
     let weights = (0..2 << HASH_BITS).map(|_| StandardNormal.sample(&mut rng)).collect();
     let weights = Objects::in_memory().add(&Content::Weights(Weights::new(vec![0.0], weights)?.into()))?;
     let pipeline = pipeline(weights.id())?;
-    let part = PartSpec { part: "liking".to_owned(), pipeline, means: vec![0.0], deviations: vec![1.0] };
+    let part = PartSpec {
+        part: "liking".to_owned(),
+        pipeline,
+        means: vec![0.0],
+        deviations: vec![1.0],
+        contexts: Vec::new(),
+        variances_without_context: vec![1.0],
+    };
     let mut attributes = || -> Map<String, Value> {
         let genres: Vec<String> = (0..rng.random_range(1..=3)).map(|_| genre(rng.random_range(0..GENRES))).collect();
         Map::from_iter([("genres".to_owned(), json!(genres))])

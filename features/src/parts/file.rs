@@ -18,7 +18,7 @@ use super::{PartSpec, Parts};
 use crate::error::FeaturesError;
 
 /// The format that this program writes and reads.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,12 +3,14 @@
 //!
 //! The features of a version with parts are `x(i, c) = [factors of i | columns of the parts, in their order | 1]`. A part
 //! that depends on the item alone is in the version's table like the factors, and searched with them. The columns of the
-//! others are zero in the table and computed for each candidate of a request: what they need to know of an item is
-//! computed once, when the version is read.
+//! others are computed for each candidate of a request: what they need to know of an item is computed once, when the version
+//! is read. The table has what they count as where the context is not known: their means for the item over contexts that
+//! were common in the training. A search thus ranks by the score that is expected.
 //!
-//! Columns are standardised over the observations of the training: zero is the mean, so a part that is missing has zeros,
-//! and [`Parts::variance`] says what that costs.
+//! Columns are standardised over the observations of the training: zero is the mean of all items, which a part has of an
+//! item that it cannot be computed for. [`Parts::variance`] says what a missing part costs.
 
+mod contexts;
 mod file;
 mod row;
 
@@ -20,6 +22,8 @@ use celeris_pipelines::{Catalog, Depends, ItemValues, Objects, PipelineError, Pi
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use self::contexts::CommonContexts;
+pub use self::contexts::{CONTEXTS_MAX, ContextShare};
 pub use self::file::PartsFiles;
 pub(crate) use self::file::read_parts;
 pub use self::row::{ItemParts, MissingParts};
@@ -46,6 +50,11 @@ pub struct PartSpec {
     pub means: Vec<f32>,
     /// For each column, their standard deviation, above zero.
     pub deviations: Vec<f32>,
+    /// Contexts that were common in the training, for a part that depends on item and context.
+    pub contexts: Vec<ContextShare>,
+    /// For each column, its variance where the item is known and the context is not: the mean squared difference, over the
+    /// observations of the training, from what the column then counts as.
+    pub variances_without_context: Vec<f32>,
 }
 
 /// A part that can be computed.
@@ -57,6 +66,8 @@ struct Part {
     columns: Range<usize>,
     means: Vec<f32>,
     deviations: Vec<f32>,
+    contexts: CommonContexts,
+    variances_without_context: Vec<f32>,
 }
 
 impl Part {
@@ -114,9 +125,11 @@ impl Parts {
             parts.push(Part {
                 name: spec.part.clone(),
                 columns: 0..plan.dim(),
-                plan,
                 means: spec.means.clone(),
                 deviations: spec.deviations.clone(),
+                contexts: CommonContexts::new(&spec.part, &plan, &spec.contexts)?,
+                variances_without_context: spec.variances_without_context.clone(),
+                plan,
             });
         }
         let parts = Self { parts: placed(parts, dim)?, dim, rows: Box::default() };
@@ -126,11 +139,16 @@ impl Parts {
 
     fn check(&self) -> Result<(), FeaturesError> {
         for part in &self.parts {
+            let variances = &part.variances_without_context;
             let finite = part.means.iter().all(|mean| mean.is_finite())
-                && part.deviations.iter().all(|deviation| deviation.is_finite() && *deviation > 0.0);
+                && part.deviations.iter().all(|deviation| deviation.is_finite() && *deviation > 0.0)
+                && variances.iter().all(|variance| variance.is_finite() && *variance >= 0.0);
             let dim = part.columns.len();
-            if dim == 0 || part.means.len() != dim || part.deviations.len() != dim || !finite {
-                let problem = format!("has {dim} columns, and needs a finite mean and a deviation above zero for each");
+            if dim == 0 || [part.means.len(), part.deviations.len(), variances.len()] != [dim; 3] || !finite {
+                let problem = format!(
+                    "has {dim} columns, and needs a finite mean, a deviation above zero and a variance of at least zero for \
+                     each"
+                );
                 return Err(FeaturesError::Parts { problem: format!("{}: {problem}", part.name) });
             }
         }
@@ -194,8 +212,8 @@ impl Parts {
         self.parts.iter().enumerate().filter_map(missing).collect()
     }
 
-    /// Factors, of length [`Parts::table_dim`] with the constant at the end, as features: the columns of the parts that
-    /// depend on the item alone are computed from its attributes, those of the others are zero.
+    /// Factors, of length [`Parts::table_dim`] with the constant at the end, as features, with what the columns of the parts
+    /// are in an unknown context.
     #[must_use]
     pub fn materialised(&self, factors: &[f32], attributes: Option<&Map<String, Value>>) -> Box<[f32]> {
         let mut features = vec![0.0; self.dim];
@@ -206,15 +224,24 @@ impl Parts {
         features.into()
     }
 
-    /// Computes the columns of the parts that depend on the item alone, in features of length [`Parts::dim`].
+    /// Computes what the columns of the parts are in an unknown context, in features of length [`Parts::dim`] with zeros in
+    /// these columns: values of an item with these attributes, or their means over the common contexts. Where the item has
+    /// none of the attributes that a part reads, and where a part reads the context alone, they remain zero.
     pub fn materialise(&self, attributes: Option<&Map<String, Value>>, features: &mut [f32]) {
+        let Some(item) = attributes else { return };
         let nothing = Context::default();
-        for part in self.parts.iter().filter(|part| !part.by_context() && part.has_item(attributes)) {
-            let Some(item) = attributes else { continue };
+        for part in self.parts.iter().filter(|part| part.has_item(attributes)) {
             let columns = &mut features[part.columns.clone()];
-            let ran = with_scratch(|scratch| part.plan.run(Record { item, context: &nothing }, scratch, columns));
-            debug_assert_eq!(ran, Ok(()), "the columns are as many as the outputs");
-            part.standardise(columns);
+            match part.plan.depends_on() {
+                Depends::Context => {}
+                Depends::ItemAndContext => with_scratch(|scratch| part.mean_over_contexts(item, scratch, columns)),
+                Depends::Item | Depends::Nothing => {
+                    let ran =
+                        with_scratch(|scratch| part.plan.run(Record { item, context: &nothing }, scratch, columns));
+                    debug_assert_eq!(ran, Ok(()), "the columns are as many as the outputs");
+                    part.standardise(columns);
+                }
+            }
         }
     }
 
@@ -237,7 +264,7 @@ impl Parts {
     }
 
     /// Computes the columns that depend on the context, for items whose features are the rows of `features`, each of length
-    /// [`Parts::dim`] and with zeros in these columns. Returns what is missing for each.
+    /// [`Parts::dim`] and materialised. Where a part is missing they are not changed. Returns what is missing for each.
     pub fn compute<'a, 'f>(
         &self,
         items: &[&'a ItemParts],
@@ -267,15 +294,21 @@ impl Parts {
         missing
     }
 
-    /// The additional variance of a score if the columns of these parts are unknown: a column with mean zero and variance 1
-    /// that is left out adds `w_j^2 + C_jj`, with `C` the covariance of the user's weights.
+    /// The additional variance of the score of `item` if the columns of these parts are unknown: a column of variance `v`
+    /// that counts as its mean adds `v (w_j^2 + C_jj)`, with `C` the covariance of the user's weights. `v` is 1 for a part
+    /// that the item lacks, since columns are standardised.
     #[must_use]
-    pub fn variance(&self, user: &UserModel, learning: &Learning, missing: MissingParts) -> f64 {
+    pub fn variance(&self, user: &UserModel, learning: &Learning, (item, missing): (&ItemParts, MissingParts)) -> f64 {
         let (weights, gram_inverse) = (user.weights(), user.gram_inverse());
-        let unknown = self.parts.iter().enumerate().filter(|(place, _)| missing.has(*place));
-        let of_column =
+        let of_weight =
             |j: usize| weights[j].powi(2) + learning.noise_variance() * gram_inverse[j * self.dim + j].max(0.0);
-        unknown.flat_map(|(_, part)| part.columns.clone()).map(of_column).sum()
+        let of_part = |(place, part): (usize, &Part)| {
+            let of_column = |(j, variance): (usize, &f32)| {
+                if item.missing.has(place) { of_weight(j) } else { f64::from(*variance) * of_weight(j) }
+            };
+            part.columns.clone().zip(&part.variances_without_context).map(of_column).sum::<f64>()
+        };
+        self.parts.iter().enumerate().filter(|(place, _)| missing.has(*place)).map(of_part).sum()
     }
 
     /// Memory of what is kept for the rows, in bytes.
@@ -286,6 +319,20 @@ impl Parts {
 }
 
 impl Part {
+    /// The means of the columns for an item over the common contexts.
+    #[expect(clippy::cast_possible_truncation, reason = "features are held in f32; rounding to the nearest is meant")]
+    fn mean_over_contexts(&self, item: &Map<String, Value>, scratch: &mut Scratch, columns: &mut [f32]) {
+        let item = self.plan.item_part(item, scratch);
+        let mut sums = vec![0.0; columns.len()];
+        for (context, share) in self.contexts.iter() {
+            let ran = self.plan.pairs(std::iter::once(&item), context, scratch, columns);
+            debug_assert_eq!(ran, Ok(()), "the values are those of this plan");
+            self.standardise(columns);
+            sums.iter_mut().zip(&*columns).for_each(|(sum, value)| *sum += share * f64::from(*value));
+        }
+        columns.iter_mut().zip(sums).for_each(|(column, sum)| *column = sum as f32);
+    }
+
     /// One output for all rows.
     fn compute_once(&self, context: &Context, rows: &mut [&mut [f32]]) {
         let Some((first, others)) = rows.split_first_mut() else { return };

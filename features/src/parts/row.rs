@@ -15,12 +15,6 @@ impl MissingParts {
         self.0 & (1 << place) != 0
     }
 
-    /// The parts that one of the two has.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
     /// The parts that both have.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -43,6 +37,12 @@ pub struct ItemParts {
 }
 
 impl ItemParts {
+    /// The parts that read attributes which the item does not have.
+    #[must_use]
+    pub fn missing(&self) -> MissingParts {
+        self.missing
+    }
+
     /// Memory that it takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -183,6 +183,12 @@ impl Plan {
         !self.depends.on_context() || self.fields[1].iter().any(|field| context.get(field).is_some())
     }
 
+    /// The fields of the context that it reads.
+    #[must_use]
+    pub fn context_fields(&self) -> &[String] {
+        &self.fields[1]
+    }
+
     /// The number of stages.
     #[must_use]
     pub fn stages(&self) -> usize {

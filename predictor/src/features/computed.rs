@@ -12,7 +12,7 @@ pub(crate) struct InContext<'v> {
     /// The features without the columns that depend on the context.
     pub(crate) of: Resolved<'v>,
     pub(crate) features: Box<[f32]>,
-    /// The parts that could not be computed; their columns are zero.
+    /// The parts that could not be computed; their columns are means.
     pub(crate) missing: MissingParts,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn one_in_context<'v>(
 pub(crate) struct MissingVariance<'u> {
     user: &'u UserModel,
     version: &'u ServingVersion,
-    known: Vec<(MissingParts, f64)>,
+    known: Vec<([MissingParts; 2], f64)>,
 }
 
 impl<'u> MissingVariance<'u> {
@@ -73,13 +73,16 @@ impl<'u> MissingVariance<'u> {
         Self { user, version, known: Vec::new() }
     }
 
-    pub(crate) fn of(&mut self, missing: MissingParts) -> f64 {
+    pub(crate) fn of(&mut self, item: &Resolved<'_>) -> f64 {
+        let missing = item.missing();
         let Some(parts) = self.version.parts.as_ref().filter(|_| !missing.is_empty()) else { return 0.0 };
-        if let Some((_, variance)) = self.known.iter().find(|(of, _)| *of == missing) {
+        let of_item = item.parts(parts);
+        let lacks = [of_item.missing(), missing];
+        if let Some((_, variance)) = self.known.iter().find(|(of, _)| *of == lacks) {
             return *variance;
         }
-        let variance = parts.variance(self.user, &self.version.learning, missing);
-        self.known.push((missing, variance));
+        let variance = parts.variance(self.user, &self.version.learning, (of_item, missing));
+        self.known.push((lacks, variance));
         variance
     }
 }

@@ -318,7 +318,7 @@ pub(crate) fn estimates<'a>(
         let mut missing = MissingVariance::new(model, version);
         for (estimate, item) in estimates.iter_mut().zip(widened) {
             if !item.missing().is_empty() {
-                *estimate = version.learning.widened(*estimate, missing.of(item.missing()));
+                *estimate = version.learning.widened(*estimate, missing.of(item));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use celeris_features::parts::VALUE_ABS_MAX;
 use celeris_pipelines::fit::{Fitted, Row};
-use celeris_pipelines::{Catalog, Objects, PipelineError, Plan, Record, Scratch};
+use celeris_pipelines::{PipelineError, Plan, Record, Scratch};
 
 /// A column whose deviation is smaller than this is constant, and not scaled.
 const DEVIATION_MIN: f64 = 1e-9;
@@ -11,10 +11,13 @@ const DEVIATION_MIN: f64 = 1e-9;
 #[derive(Debug)]
 pub(super) struct Outputs {
     columns: Columns,
-    /// Whether item and context have something that the pipeline reads, for each rating. Of the others the part is missing,
-    /// and what the pipeline gives for them is not used.
-    given: Vec<bool>,
+    given: Given,
 }
+
+/// Whether item and context of a rating have something that the pipeline reads, for each. Of the others the part is missing,
+/// and what the pipeline gives for them is not used.
+#[derive(Debug, Clone)]
+pub(super) struct Given(Vec<bool>);
 
 /// Values of columns, row-major `ratings x width`.
 #[derive(Debug, Clone, Default)]
@@ -23,16 +26,15 @@ pub(super) struct Columns {
     values: Vec<f32>,
 }
 
-/// The outputs of a fitted pipeline for these rows: of models of the labels, those out of fold.
+/// The outputs of a fitted pipeline for these rows, by its plan: of models of the labels, those out of fold.
 ///
 /// # Errors
-/// As [`Plan::compile`].
-pub(super) fn outputs<'a, R, I>(fitted: &Fitted, objects: &Objects, rows: R) -> Result<Outputs, PipelineError>
+/// [`PipelineError`] if the plan cannot be run.
+pub(super) fn outputs<'a, R, I>(fitted: &Fitted, plan: &Plan, rows: R) -> Result<Outputs, PipelineError>
 where
     R: Fn() -> I,
     I: Iterator<Item = Row<'a>>,
 {
-    let plan = Plan::compile(&fitted.spec, objects, &Catalog::default())?;
     let width = plan.dim();
     let (mut scratch, mut given, mut values) = (Scratch::default(), Vec::new(), Vec::new());
     for row in rows() {
@@ -47,12 +49,16 @@ where
         }
     }
     let values = fitted.out_of_fold.clone().unwrap_or(values);
-    Ok(Outputs { columns: Columns { width, values }, given })
+    Ok(Outputs { columns: Columns { width, values }, given: Given(given) })
 }
 
 impl Outputs {
     pub(super) fn width(&self) -> usize {
         self.columns.width
+    }
+
+    pub(super) fn given(&self) -> &Given {
+        &self.given
     }
 
     /// Columns with mean zero and deviation 1 over the ratings that have the part, by their weights, and zero where it is
@@ -61,8 +67,7 @@ impl Outputs {
     pub(super) fn standardised(self, weights: &[f32]) -> (Columns, Vec<f32>, Vec<f32>) {
         let Self { mut columns, given } = self;
         let width = columns.width.max(1);
-        let weight = |(weight, given): (&f32, &bool)| if *given { f64::from(*weight) } else { 0.0 };
-        let weights: Vec<f64> = weights.iter().zip(&given).map(weight).collect();
+        let weights: Vec<f64> = given.weights(weights).collect();
         let total: f64 = weights.iter().sum();
         let moment = |of: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
             let mut sums = vec![0.0; width];
@@ -78,7 +83,7 @@ impl Outputs {
         let deviation = |square: f64| if square.sqrt() > DEVIATION_MIN { square.sqrt() } else { 1.0 };
         let means: Vec<f32> = means.iter().map(|mean| *mean as f32).collect();
         let deviations: Vec<f32> = squares.into_iter().map(|square| deviation(square) as f32).collect();
-        for (row, given) in columns.values.chunks_exact_mut(width).zip(given) {
+        for (row, given) in columns.values.chunks_exact_mut(width).zip(given.iter()) {
             if !given {
                 row.fill(0.0);
                 continue;
@@ -91,7 +96,43 @@ impl Outputs {
     }
 }
 
+impl Given {
+    pub(super) fn iter(&self) -> impl Iterator<Item = bool> {
+        self.0.iter().copied()
+    }
+
+    /// The weights of ratings, zero of those that lack the part.
+    fn weights(&self, weights: &[f32]) -> impl Iterator<Item = f64> {
+        weights.iter().zip(self.iter()).map(|(weight, given)| if given { f64::from(*weight) } else { 0.0 })
+    }
+}
+
 impl Columns {
+    /// Sets the columns of the ratings that lack the part to what they count as without a context, which `expected` gives for
+    /// a rating. Returns the mean squared differences from that of the others, by their weights; 1 if there are none.
+    #[expect(clippy::cast_possible_truncation, reason = "variances are held in f32; rounding to the nearest is meant")]
+    pub(super) fn complete<'a>(
+        &mut self,
+        given: &Given,
+        weights: &[f32],
+        expected: impl Fn(usize) -> &'a [f32],
+    ) -> Vec<f32> {
+        let (mut sums, mut total) = (vec![0.0; self.width], 0.0);
+        let rows = self.values.chunks_exact_mut(self.width).enumerate();
+        for ((place, row), (is_given, weight)) in rows.zip(given.iter().zip(given.weights(weights))) {
+            let expected = expected(place);
+            if !is_given {
+                row.copy_from_slice(expected);
+                continue;
+            }
+            total += weight;
+            for (sum, (value, expected)) in sums.iter_mut().zip(row.iter().zip(expected)) {
+                *sum += weight * (f64::from(*value) - f64::from(*expected)).powi(2);
+            }
+        }
+        sums.iter().map(|sum| if total > 0.0 { (sum / total) as f32 } else { 1.0 }).collect()
+    }
+
     pub(super) fn width(&self) -> usize {
         self.width
     }

@@ -2,26 +2,29 @@
 //!
 //! Factors are trained first. Then the pipelines of the parts are fitted, their columns are standardised, and the prior of
 //! the weights of these columns is fitted to what the factors leave unexplained (`weights`). So are linear models of the
-//! label, except for those of a probability; their columns enter these fits out of fold. Columns that depend on the item alone
-//! become part of the table.
+//! label, except for those of a probability; their columns enter these fits out of fold. The table has the columns as they are
+//! in an unknown context.
 
 mod columns;
+mod contexts;
 mod marginal;
 mod weights;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use celeris_features::{ColdItem, FeaturesError, PartSpec, Parts, PartsFiles};
+use celeris_features::{ColdItem, ContextShare, FeaturesError, PartSpec, Parts, PartsFiles};
 use celeris_formats::ParquetFile;
 use celeris_formats::observations::CONTEXT;
 use celeris_model::{Context, ItemId, Loss, ModelError, Prior};
 use celeris_pipelines::fit::{FitOptions, Row, fit};
-use celeris_pipelines::{Catalog, Object, ObjectId, Objects, PipelineError, PipelineSpec};
+use celeris_pipelines::{Catalog, Depends, Object, ObjectId, Objects, PipelineError, PipelineSpec, Plan};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use self::columns::Columns;
+use self::columns::{Columns, Given};
+use self::contexts::Observed;
 use self::weights::Fitting;
 use crate::cold_map::FittedColdMap;
 use crate::error::RetrainError;
@@ -119,21 +122,30 @@ pub(crate) fn add_parts(
     let chosen = chosen_ratings(input);
     let mut specs = Vec::with_capacity(input.parts.len());
     let mut columns = Vec::with_capacity(input.parts.len());
+    let mut given = Vec::with_capacity(input.parts.len());
     let mut handles = Vec::new();
     for part in input.parts {
-        let FittedPart { spec, columns: of_part, learnt: _held } = fitted(part, input, (&trained, &chosen), &objects)?;
-        for id in spec.pipeline.objects() {
+        let fitted = fitted(part, input, (&trained, &chosen), &objects)?;
+        for id in fitted.spec.pipeline.objects() {
             handles.push(named_object(&objects, id).map_err(part_error(&part.part))?);
         }
-        specs.push(spec);
-        columns.push(of_part);
+        specs.push(fitted.spec);
+        columns.push(fitted.columns);
+        given.push(fitted.given);
     }
     handles.sort_by_key(|object: &Arc<Object>| object.id());
     handles.dedup_by_key(|object| object.id());
-    let columns = Columns::beside(&columns);
-    let dim = trained.dim + columns.width();
+    let dim = trained.dim + columns.iter().map(Columns::width).sum::<usize>();
     let parts = Parts::compile(&specs, dim, (&objects, &Catalog::default()))?;
     let table = materialised(&parts, &trained, input.data.attributes);
+    let list = input.data.ratings.list();
+    let weights: Vec<f32> = chosen.iter().map(|place| list[*place].weight).collect();
+    for (((_, of_part), columns), (given, spec)) in parts.columns().zip(&mut columns).zip(given.iter().zip(&mut specs))
+    {
+        let row = |place: usize| &table[list[chosen[place]].item as usize * dim..][..dim];
+        spec.variances_without_context = columns.complete(given, &weights, |place| &row(place)[of_part.clone()]);
+    }
+    let columns = Columns::beside(&columns);
     let fitting =
         Fitting { trained: &trained, loss: input.loss, ratings: input.data.ratings, chosen: &chosen, columns };
     let weights = fitting.weights()?;
@@ -194,8 +206,9 @@ struct FittedPart {
     spec: PartSpec,
     /// Its standardised outputs for the chosen ratings.
     columns: Columns,
+    given: Given,
     /// Holds the objects that were learnt in memory.
-    learnt: Vec<Arc<Object>>,
+    _learnt: Vec<Arc<Object>>,
 }
 
 /// Fits the pipeline of a part and standardises its outputs for the chosen ratings.
@@ -226,7 +239,8 @@ fn fitted(
     let options = FitOptions { folds: FOLDS, seed: input.seed, ..FitOptions::default() };
     let fitted = fit(&part.pipeline, objects, rows, options).map_err(part_error(&part.part))?;
     let weights: Vec<f32> = chosen.iter().map(|place| input.data.ratings.list()[*place].weight).collect();
-    let outputs = columns::outputs(&fitted, objects, rows).map_err(part_error(&part.part))?;
+    let plan = Plan::compile(&fitted.spec, objects, &Catalog::default()).map_err(part_error(&part.part))?;
+    let outputs = columns::outputs(&fitted, &plan, rows).map_err(part_error(&part.part))?;
     if outputs.width() != part.dim {
         let problem = format!(
             "{} has {} columns after its fit, and `dim` of the part is {}: give that number, or declare the pipeline as \
@@ -237,9 +251,33 @@ fn fitted(
         );
         return Err(FeaturesError::Parts { problem }.into());
     }
+    let given = outputs.given().clone();
+    let contexts = common_contexts(&plan, input.data, (chosen, &given));
     let (columns, means, deviations) = outputs.standardised(&weights);
-    let spec = PartSpec { part: part.part.clone(), pipeline: fitted.spec, means, deviations };
-    Ok(FittedPart { spec, columns, learnt: fitted.objects })
+    // Until the features of items are known.
+    let variances_without_context = vec![1.0; part.dim];
+    let spec = PartSpec {
+        part: part.part.clone(),
+        pipeline: fitted.spec,
+        means,
+        deviations,
+        contexts,
+        variances_without_context,
+    };
+    Ok(FittedPart { spec, columns, given, _learnt: fitted.objects })
+}
+
+/// The common contexts of the chosen ratings that have a part, if what it gives depends on item and context.
+fn common_contexts(plan: &Plan, data: PartsData<'_>, (chosen, given): (&[usize], &Given)) -> Vec<ContextShare> {
+    if plan.depends_on() != Depends::ItemAndContext {
+        return Vec::new();
+    }
+    let observed = chosen.iter().zip(given.iter()).filter_map(|(place, given)| {
+        let Rating { user, weight, .. } = data.ratings.list()[*place];
+        let context = data.contexts[*place].as_ref().filter(|_| given)?;
+        Some(Observed { user, weight, context })
+    });
+    contexts::common(plan.context_fields(), &observed.collect::<Vec<Observed<'_>>>())
 }
 
 /// What the factors leave unexplained of a rating, for a user of whom nothing is known: a model of the label itself would say
@@ -252,10 +290,10 @@ fn left_over(trained: &Trained, loss: Loss, rating: &Rating) -> f32 {
     (loss.outcome(rating.label) - f64::from(loss.expected_label(score as f32))) as f32
 }
 
-/// The table with the columns of the parts that depend on the item alone.
+/// The table with what the columns of the parts are in an unknown context.
 fn materialised(parts: &Parts, trained: &Trained, attributes: &[Option<Map<String, Value>>]) -> Vec<f32> {
-    let rows = trained.item_features.chunks_exact(trained.dim).zip(attributes);
-    rows.flat_map(|(factors, attributes)| parts.materialised(factors, attributes.as_ref())).collect()
+    let rows = trained.item_features.par_chunks_exact(trained.dim).zip(attributes);
+    rows.flat_map_iter(|(factors, attributes)| parts.materialised(factors, attributes.as_ref())).collect()
 }
 
 /// Rows of length `dim` with more columns before their last.

@@ -198,17 +198,68 @@ fn a_rare_context_is_predicted_as_the_usual_one() {
         (truth(number, of_item) + NOISE * rng.sample::<f64, _>(StandardNormal), Some(number))
     });
     let version = run(folder.path(), &Job { observations, ..job(folder.path(), vec![liking()]) }).unwrap();
-    let parts = version.parts.as_ref().unwrap();
     for (number, of_item) in [(1.0, 1), (1.0, 2), (9.0, 1), (9.0, 2)] {
-        let slot = version.theta.slot(&item(of_item)).unwrap() as usize;
-        let mut features = version.theta.row(slot).features.to_vec();
-        parts.compute(&[parts.of_row(slot)], Some(&context(number)), std::iter::once(features.as_mut_slice()));
-        let weights = version.prior.mean().iter().zip(&features);
-        let offset = f64::from(version.theta.row(slot).offset);
-        let score = offset + weights.map(|(weight, feature)| weight * f64::from(*feature)).sum::<f64>();
+        let score = score(&version, of_item, Some(&context(number)));
         let truth = truth(number, of_item);
         assert!((score - truth).abs() < 0.3, "{score} instead of {truth}, for item {of_item} and {number}");
     }
+}
+
+/// The score of an item under the prior's means.
+fn score(version: &LoadedVersion, of_item: usize, context: Option<&Context>) -> f64 {
+    let parts = version.parts.as_ref().unwrap();
+    let slot = version.theta.slot(&item(of_item)).unwrap() as usize;
+    let row = version.theta.row(slot);
+    let mut features = row.features.to_vec();
+    parts.compute(&[parts.of_row(slot)], context, std::iter::once(features.as_mut_slice()));
+    let weights = version.prior.mean().iter().zip(&features);
+    f64::from(row.offset) + weights.map(|(weight, feature)| weight * f64::from(*feature)).sum::<f64>()
+}
+
+/// Columns of combinations beside those of the item, with which they correlate: the weights of the two cancel out.
+#[test]
+fn an_unknown_context_counts_as_those_of_the_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let truth = |number: f64, of_item: usize| if (number > 7.0) == of_item.is_multiple_of(2) { 2.0 } else { 4.0 };
+    let usual = 0.7;
+    let mut rng = ChaCha8Rng::seed_from_u64(9);
+    let observations = write_drawn(&folder.path().join("drawn.parquet"), |_, of_item| {
+        let number = if rng.random_bool(usual) { 1.0 } else { 9.0 };
+        (truth(number, of_item) + NOISE * rng.sample::<f64, _>(StandardNormal), Some(number))
+    });
+    let genre = json!({"genre": {"op": "one_hot", "input": "item.genre", "categories": ["news", "film"]}});
+    let mut nodes = genre.clone();
+    nodes["bucket"] = json!({"op": "bucketize", "input": "context.number", "edges": [3, 7]});
+    nodes["both"] = json!({"op": "cross", "inputs": ["genre", "bucket"], "hash_bits": 4});
+    let parts = vec![part("genre", 2, &genre, "genre"), part("both", 16, &nodes, "both")];
+    let version = run(folder.path(), &Job { observations, ..job(folder.path(), parts) }).unwrap();
+    for of_item in [1, 2] {
+        let scores = [1.0, 9.0].map(|number| score(&version, of_item, Some(&context(number))));
+        let expected = usual * scores[0] + (1.0 - usual) * scores[1];
+        // The share of the contexts is within 0.005 of what they were drawn with, and the scores differ by 2.
+        let unknown = score(&version, of_item, None);
+        assert!((unknown - expected).abs() < 0.02, "item {of_item}: {unknown} instead of {expected} of {scores:?}");
+        let true_mean = usual * truth(1.0, of_item) + (1.0 - usual) * truth(9.0, of_item);
+        assert!((unknown - true_mean).abs() < 0.2, "item {of_item}: {unknown} instead of {true_mean}");
+    }
+    // An item that comes later counts as those of the table.
+    let parts = version.parts.as_ref().unwrap();
+    let row = version.theta.row(version.theta.slot(&item(3)).unwrap() as usize).features;
+    let later = parts.materialised(&[0.0, 0.0, 1.0], Some(&attributes(3)));
+    assert_eq!(row[2..], later[2..]);
+    // What a genre leaves open is the context: 2 of 16 columns, at 0.7 and 0.3.
+    let file = fs::read(folder.path().join("version/parts.json")).unwrap();
+    let file: Value = serde_json::from_slice(&file).unwrap();
+    let variances = &file["parts"][1]["variances_without_context"];
+    let variances: Vec<f64> = variances.as_array().unwrap().iter().map(|of| of.as_f64().unwrap()).collect();
+    // A combination has 0.35 or 0.15 of the observations: of its variance, this share is within the items of its genre.
+    let within =
+        |share: f64, of_genre: f64| of_genre * share * (1.0 - share) / (share * of_genre * (1.0 - share * of_genre));
+    let expected = [within(0.7, 0.5), within(0.3, 0.5)];
+    let above_zero: Vec<f64> = variances.iter().copied().filter(|of| *of > 0.0).collect();
+    assert_eq!(above_zero.len(), 4, "{variances:?}");
+    let is_one = |of: &f64| expected.iter().any(|expected| (of - expected).abs() < 0.05);
+    assert!(above_zero.iter().all(is_one), "{above_zero:?} instead of {expected:?}");
 }
 
 #[test]
