@@ -41,17 +41,29 @@ fn erasures(node: &Node, stream: &StreamName) -> Result<Vec<ErasedSpan>, ApiErro
     Ok(erasures.iter().map(ErasedSpan::from).collect())
 }
 
-fn warning(erased_users: usize) -> Option<String> {
-    (erased_users > 0).then(|| {
+/// What to consider before a version is activated.
+fn warning(version: &VersionRecord, model: &ModelRecord, erased_users: usize) -> Option<String> {
+    let erased = (erased_users > 0).then(|| {
         format!(
             "this version was trained on observations of {erased_users} users who were erased since; \
              the next training excludes them"
         )
-    })
+    });
+    let is_listed = |name: &String| model.config.features.0.iter().any(|part| part.part == *name);
+    let others: Vec<&str> = version.parts.iter().filter(|name| !is_listed(name)).map(String::as_str).collect();
+    let parts = (!others.is_empty()).then(|| {
+        let names = others.join(", ");
+        format!(
+            "`features` of the model does not list the parts {names} of this version; the next training leaves them out"
+        )
+    });
+    let warnings: Vec<String> = erased.into_iter().chain(parts).collect();
+    (!warnings.is_empty()).then(|| warnings.join("; "))
 }
 
 fn describe(record: VersionRecord, model: &ModelRecord, erasures: &[ErasedSpan]) -> Version {
     let erased_users = erased_users(&record, erasures);
+    let warning = warning(&record, model, erased_users);
     Version {
         version: record.version.0,
         active: record.version == model.active,
@@ -65,18 +77,20 @@ fn describe(record: VersionRecord, model: &ModelRecord, erasures: &[ErasedSpan])
         created: record.created.0,
         dim: record.dim,
         items: record.items,
+        parts: record.parts,
         label_range: record.label_range,
         half_life: record.half_life,
         metrics: record.metrics,
         erased_users,
-        warning: warning(erased_users),
+        warning,
     }
 }
 
 fn activated(node: &Node, record: &ModelRecord) -> Result<Json<Activated>, ApiError> {
     let version = node.manager.registry().version(&record.config.name, record.active)?;
     let erased_users = erased_users(&version, &erasures(node, &record.config.stream)?);
-    Ok(Json(Activated { active_version: record.active.0, warning: warning(erased_users) }))
+    let warning = warning(&version, record, erased_users);
+    Ok(Json(Activated { active_version: record.active.0, warning }))
 }
 
 /// Lists all versions of a model, newest first.

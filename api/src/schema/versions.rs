@@ -30,6 +30,8 @@ pub struct Version {
     pub dim: usize,
     /// Number of items in the version's table.
     pub items: u64,
+    /// The names of its computed parts.
+    pub parts: Vec<String>,
     /// The smallest and the largest label of the training data; null if it is not known.
     #[schema(value_type = Option<Vec<f32>>, min_items = 2, max_items = 2)]
     pub label_range: Option<(f32, f32)>,

@@ -69,6 +69,9 @@ pub struct VersionRecord {
     pub dim: usize,
     /// Number of items in its feature table.
     pub items: u64,
+    /// The names of its computed parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<String>,
     /// Smallest and largest label in the training data, outliers aside.
     pub label_range: Option<(f32, f32)>,
     /// Time in which an observation loses half of its weight; if absent, weights do not decay.
@@ -127,6 +130,7 @@ impl VersionRecord {
             created: manifest.created,
             dim: manifest.dim,
             items: items as u64,
+            parts: Vec::new(),
             label_range: manifest.label_range,
             half_life,
             metrics: manifest.metrics.clone(),

@@ -82,6 +82,8 @@ impl VersionStore {
         let half_life = record.config.half_life;
         let description = VersionRecord::new(version, loaded.theta.items().len(), half_life, &loaded.manifest);
         let mut description = description.in_dir(&dir)?;
+        let parts = loaded.parts.iter().flat_map(|parts| parts.columns());
+        description.parts = parts.map(|(name, _)| name.to_owned()).collect();
         // Only the node's own jobs know which records the training left out, so assume none.
         let log = || self.storage.log().watermark(&record.config.stream);
         description.holdout_from = Some(description.watermark.clone().unwrap_or_else(log));

@@ -135,6 +135,12 @@ fn rankings_depend_on_the_context_through_a_part() {
     let contribution = |why: &Value| why["parts"][0]["contribution"].as_f64().unwrap();
     assert!(contribution(&why("phone")) > 0.0 && contribution(&why("screen")) < 0.0, "{}", why("phone"));
     shop.get("users/u1/why/0?context=7").expect(422);
+    // The version keeps its part when the model no longer has it, and says that the next one will not.
+    let version = || shop.get("versions").expect(200)["versions"][0].clone();
+    assert_eq!((&version()["parts"], &version()["warning"]), (&json!(["liking"]), &Value::Null));
+    shop.patch("", &json!({"features": []})).expect(200);
+    let warning = version()["warning"].as_str().unwrap().to_owned();
+    assert!(warning.contains("the parts liking") && warning.contains("the next training"), "{warning}");
 }
 
 /// The hashes of all users' states.
