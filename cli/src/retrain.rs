@@ -61,7 +61,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         || ended["version"].as_u64().map_or_else(|| "no version".to_owned(), |number| format!("version {number}"));
     let why = || ended["gate"]["why"].as_str().unwrap_or("without a comparison").to_owned();
     match ended["state"].as_str() {
-        Some("succeeded") => print(&format!("{} of {model} serves: {}\n", version(), why())),
+        Some("succeeded") => {
+            let warning = warning(&client, &model, &ended["version"])?;
+            let warning = warning.map(|warning| format!("warning: {warning}\n")).unwrap_or_default();
+            print(&format!("{} of {model} serves: {}\n{warning}", version(), why()))
+        }
         Some("rejected") => Err(Failure::other(format!(
             "{} of {model} was refused by the gate and does not serve: {}; the version before it serves on. Train again \
              with more observations, or let it serve by POST /v1/models/{model}/versions/N/activate",
@@ -73,6 +77,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             Err(Failure::other(format!("the training of {model} failed: {error}")))
         }
     }
+}
+
+/// What the node warns of in a version.
+fn warning(client: &NodeClient, model: &ModelName, version: &Value) -> Result<Option<String>, Failure> {
+    let versions = client.get(&format!("/v1/models/{model}/versions"))?;
+    let of_number = |of: &&Value| of["version"] == *version;
+    let found = versions["versions"].as_array().and_then(|versions| versions.iter().find(of_number));
+    Ok(found.and_then(|found| found["warning"].as_str()).map(str::to_owned))
 }
 
 /// The unfinished job of the model, if there is one.

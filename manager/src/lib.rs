@@ -61,7 +61,7 @@ pub use promotion::{GuardStatus, ItemsOnlyIn, Moved, Promotion, VersionDiff};
 pub use registry::{
     Actor, AffectedVersion, AuditLog, ErasedSpan, Event, EventKind, EventPage, GateReport, Guarding, ModelRecord,
     NameKind, NewSelection, NumberedEvent, Registry, ScopeKind, SelectionRecord, Unavailable, Verdict, VersionFile,
-    VersionRecord, VersionStore, VersionsKept, WarmRecord, erased_users, keep_versions, names_by_id,
+    VersionPart, VersionRecord, VersionStore, VersionsKept, WarmRecord, erased_users, keep_versions, names_by_id,
 };
 pub use settings::{
     CANDIDATES_DEFAULT, DefaultReward, DriftSettings, Engine, FeaturePart, FeatureParts, FeatureSource, GateConfig,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use celeris_model::{ModelId, ModelName, Prediction, StreamFields, StreamName, UserEpoch, UserId, VersionId};
+use celeris_model::{Context, ModelId, ModelName, Prediction, StreamFields, StreamName, UserEpoch, UserId, VersionId};
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::PredictorError;
@@ -293,6 +293,15 @@ impl Models {
     /// `UnknownModel`.
     pub fn context_fields(&self, name: &ModelName) -> Result<Arc<StreamFields>, PredictorError> {
         self.on_stream_of(name).map(|served| served.catalog.fields())
+    }
+
+    /// Checks the fields of a context against those of the stream of a model or selection.
+    ///
+    /// # Errors
+    /// `UnknownModel`, or `Model` for a field of another type.
+    pub(crate) fn check_context(&self, name: &ModelName, context: Option<&Context>) -> Result<(), PredictorError> {
+        let Some(context) = context else { return Ok(()) };
+        Ok(self.on_stream_of(name)?.catalog.fields().check(context)?)
     }
 
     /// The stream of the model or selection.

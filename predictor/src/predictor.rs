@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use celeris_model::observation::EARLIEST;
-use celeris_model::{Context, ModelName, RecordKind, Shard, Timestamp, UserId};
+use celeris_model::{ModelName, RecordKind, Shard, Timestamp, UserId};
 use celeris_storage::{AppliedGroup, AppliedRecord, Storage, StorageError};
 use tokio::sync::mpsc;
 
@@ -187,7 +187,7 @@ impl Predictor {
         if request.items.is_empty() {
             return Err(PredictorError::NoItems);
         }
-        self.check_context(&request.model, request.context.as_deref())?;
+        self.models.check_context(&request.model, request.context.as_deref())?;
         match self.models.selection(&request.model) {
             Some(selection) => self.ranker.predict_by_selection(&selection, request).await,
             None => {
@@ -206,7 +206,7 @@ impl Predictor {
         if request.items.is_empty() {
             return Err(PredictorError::NoItems);
         }
-        self.check_context(&request.model, request.context.as_deref())?;
+        self.models.check_context(&request.model, request.context.as_deref())?;
         let seed = Seed::of(request.seed);
         match self.models.selection(&request.model) {
             Some(selection) => self.ranker.topk_by_selection(&selection, request, seed).await,
@@ -224,7 +224,7 @@ impl Predictor {
     /// `Bandit` or `Storage`.
     pub async fn recommend(&self, request: &RecommendRequest) -> Result<Recommendation, PredictorError> {
         request.check()?;
-        self.check_context(&request.model, request.context.as_deref())?;
+        self.models.check_context(&request.model, request.context.as_deref())?;
         let (seed, now) = (Seed::of(request.seed), SystemTime::now().into());
         let recommending = Recommending { request, model: &request.model, selection: None, seed, now };
         match self.models.selection(&request.model) {
@@ -234,12 +234,6 @@ impl Predictor {
                 self.recommender.recommend_by_model(recommending).await
             }
         }
-    }
-
-    /// Checks the fields of a context against those of the model's stream.
-    fn check_context(&self, model: &ModelName, context: Option<&Context>) -> Result<(), PredictorError> {
-        let Some(context) = context else { return Ok(()) };
-        Ok(self.models.on_stream_of(model)?.catalog.fields().check(context)?)
     }
 
     /// Erases a user of the model's stream: history, states, cached predictions and decisions, for

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{ErasedSpan, ModelRecord, Moved, VersionDiff, VersionRecord, erased_users};
+use celeris_manager::{ErasedSpan, ModelRecord, Moved, VersionDiff, VersionPart, VersionRecord, erased_users};
 use celeris_model::{ModelName, StreamName};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -49,15 +49,25 @@ fn warning(version: &VersionRecord, model: &ModelRecord, erased_users: usize) ->
              the next training excludes them"
         )
     });
-    let is_listed = |name: &String| model.config.features.0.iter().any(|part| part.part == *name);
-    let others: Vec<&str> = version.parts.iter().filter(|name| !is_listed(name)).map(String::as_str).collect();
-    let parts = (!others.is_empty()).then(|| {
-        let names = others.join(", ");
-        format!(
-            "`features` of the model does not list the parts {names} of this version; the next training leaves them out"
-        )
-    });
-    let warnings: Vec<String> = erased.into_iter().chain(parts).collect();
+    let features = &model.config.features.0;
+    let of_part = |VersionPart { part, unread_fields, is_constant }: &VersionPart| {
+        let fields = unread_fields.join(", ");
+        let unread = (!fields.is_empty())
+            .then(|| format!("no observation of the training had a value of {fields} that the part {part} can read"));
+        let constant = is_constant.then(|| {
+            format!(
+                "the part {part} was the same in all observations of the training, so that it tells no two items apart"
+            )
+        });
+        let is_listed = features.iter().any(|listed| listed.part == *part);
+        let unlisted = (!is_listed).then(|| {
+            format!(
+                "`features` of the model does not list the part {part} of this version; the next training leaves it out"
+            )
+        });
+        [unread, constant, unlisted].into_iter().flatten()
+    };
+    let warnings: Vec<String> = erased.into_iter().chain(version.parts.iter().flat_map(of_part)).collect();
     (!warnings.is_empty()).then(|| warnings.join("; "))
 }
 
@@ -77,7 +87,7 @@ fn describe(record: VersionRecord, model: &ModelRecord, erasures: &[ErasedSpan])
         created: record.created.0,
         dim: record.dim,
         items: record.items,
-        parts: record.parts,
+        parts: record.parts.into_iter().map(Into::into).collect(),
         label_range: record.label_range,
         half_life: record.half_life,
         metrics: record.metrics,

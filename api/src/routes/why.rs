@@ -58,7 +58,7 @@ pub struct Reason {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct PartReason {
     part: String,
-    /// By the user's mean weights; 0 if the part is missing.
+    /// By the user's mean weights; that of its mean if the part is missing.
     contribution: f64,
 }
 
@@ -90,6 +90,9 @@ pub struct WhyReply {
     /// What each computed part of the features adds to the score; absent if all features are factors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<PartReason>,
+    /// The names of the parts that are missing, as in a prediction; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
 }
 
 impl From<Because> for Reason {
@@ -117,7 +120,10 @@ async fn explain_score(
         return Err(ApiError::field("limit", format!("at most {LIMIT_MAX}, got {limit}")));
     }
     let context = params.context.as_deref().map(serde_json::from_str).transpose();
-    let context = context.map_err(|problem| ApiError::field("context", problem.to_string()))?;
+    let context = context.map_err(|problem| {
+        let example = "it is an object of fields in JSON, such as {\"device\":\"phone\"}, encoded for the URL";
+        ApiError::field("context", format!("{problem}; {example}"))
+    })?;
     let request = WhyRequest { model, user, item, limit, min_epoch: params.min_epoch, context };
     let why = node.predictor.explainer().why(&request).await?;
     let WhyRequest { user, item, .. } = request;
@@ -138,5 +144,6 @@ async fn explain_score(
             .into_iter()
             .map(|PartOfScore { part, contribution }| PartReason { part, contribution })
             .collect(),
+        missing: why.missing,
     }))
 }

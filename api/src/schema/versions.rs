@@ -30,8 +30,8 @@ pub struct Version {
     pub dim: usize,
     /// Number of items in the version's table.
     pub items: u64,
-    /// The names of its computed parts.
-    pub parts: Vec<String>,
+    /// Its computed parts.
+    pub parts: Vec<VersionPart>,
     /// The smallest and the largest label of the training data; null if it is not known.
     #[schema(value_type = Option<Vec<f32>>, min_items = 2, max_items = 2)]
     pub label_range: Option<(f32, f32)>,
@@ -55,6 +55,23 @@ pub struct Version {
     pub erased_users: usize,
     /// A warning to consider before activation; null if there is none.
     pub warning: Option<String>,
+}
+
+/// A computed part of a version.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct VersionPart {
+    /// Its name.
+    pub part: String,
+    /// The fields, as `context.hour`, that no observation of the training had in a form that the pipeline can read.
+    pub unread_fields: Vec<String>,
+    /// Whether its columns were the same in all observations, or none had it.
+    pub is_constant: bool,
+}
+
+impl From<manager::VersionPart> for VersionPart {
+    fn from(manager::VersionPart { part, unread_fields, is_constant }: manager::VersionPart) -> Self {
+        Self { part, unread_fields, is_constant }
+    }
 }
 
 /// All versions, newest first.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 use celeris_cli::estimate::warm::Ids;
-use celeris_features::{ColdItem, PartSpec, PartsFiles, Theta};
+use celeris_features::{ColdItem, PartNotes, PartSpec, PartsFiles, Theta};
 use celeris_model::ItemId;
 use celeris_pipelines::objects::{Content, Weights};
 use celeris_pipelines::{ObjectId, Objects, PipelineSpec};
@@ -143,6 +143,7 @@ fn parts(items: &[ItemId]) -> Result<PartsFiles, Failure> {
         deviations: vec![1.0],
         contexts: Vec::new(),
         variances_without_context: vec![1.0],
+        noted: PartNotes::default(),
     };
     let mut attributes = || -> Map<String, Value> {
         let genres: Vec<String> = (0..rng.random_range(1..=3)).map(|_| genre(rng.random_range(0..GENRES))).collect();

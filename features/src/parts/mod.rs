@@ -55,6 +55,17 @@ pub struct PartSpec {
     /// For each column, its variance where the item is known and the context is not: the mean squared difference, over the
     /// observations of the training, from what the column then counts as.
     pub variances_without_context: Vec<f32>,
+    /// What the training has to say of it.
+    pub noted: PartNotes,
+}
+
+/// What a training notes of a part for those who declared it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PartNotes {
+    /// The fields, as `context.hour`, that no observation had in a form that the pipeline can read.
+    pub unread_fields: Vec<String>,
+    /// Whether all columns were the same in all observations that have the part, or none has it.
+    pub is_constant: bool,
 }
 
 /// A part that can be computed.
@@ -68,6 +79,7 @@ struct Part {
     deviations: Vec<f32>,
     contexts: CommonContexts,
     variances_without_context: Vec<f32>,
+    noted: PartNotes,
 }
 
 impl Part {
@@ -129,6 +141,7 @@ impl Parts {
                 deviations: spec.deviations.clone(),
                 contexts: CommonContexts::new(&spec.part, &plan, &spec.contexts)?,
                 variances_without_context: spec.variances_without_context.clone(),
+                noted: spec.noted.clone(),
                 plan,
             });
         }
@@ -198,6 +211,11 @@ impl Parts {
     /// Name and columns of each part.
     pub fn columns(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
         self.parts.iter().map(|part| (part.name.as_str(), part.columns.clone()))
+    }
+
+    /// Name of each part, and what its training has noted.
+    pub fn notes(&self) -> impl Iterator<Item = (&str, &PartNotes)> {
+        self.parts.iter().map(|part| (part.name.as_str(), &part.noted))
     }
 
     /// The columns that depend on the context.

@@ -42,7 +42,7 @@ pub(crate) use self::keys::{
     model_key, models_key, prepared_key, prepared_keys, selections_key, version_key, versions_key,
 };
 pub use self::opening::{NameKind, Unavailable};
-pub use self::records::{Guarding, ModelRecord, SERVED_MAX, VersionRecord, WarmRecord};
+pub use self::records::{Guarding, ModelRecord, SERVED_MAX, VersionPart, VersionRecord, WarmRecord};
 pub(crate) use self::reward_cursors::{begin_default_rewards, cursor_key, cursors_key};
 pub use self::selections::{NewSelection, ScopeKind, SelectionRecord};
 pub(crate) use self::version_directory::{UNTRAINED, serving, versions_dir};

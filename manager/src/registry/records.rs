@@ -69,9 +69,9 @@ pub struct VersionRecord {
     pub dim: usize,
     /// Number of items in its feature table.
     pub items: u64,
-    /// The names of its computed parts.
+    /// Its computed parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<String>,
+    pub parts: Vec<VersionPart>,
     /// Smallest and largest label in the training data, outliers aside.
     pub label_range: Option<(f32, f32)>,
     /// Time in which an observation loses half of its weight; if absent, weights do not decay.
@@ -100,6 +100,18 @@ pub struct VersionRecord {
     /// directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<String>,
+}
+
+/// A computed part of a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionPart {
+    pub part: String,
+    /// The fields, as `context.hour`, that no observation of the training had in a form that the pipeline can read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread_fields: Vec<String>,
+    /// Whether its columns were the same in all observations, or none had it.
+    #[serde(default)]
+    pub is_constant: bool,
 }
 
 /// Origin of a version that was trained from an earlier one.

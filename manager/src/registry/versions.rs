@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use celeris_features::LoadedVersion;
+use celeris_features::{LoadedVersion, PartNotes};
 use celeris_formats::{FormatError, MANIFEST_FILE, Manifest};
 use celeris_model::{Decision, ModelId, ModelName, Partition, VersionId};
 use celeris_predictor::{Predictor, ServingVersion};
@@ -13,7 +13,7 @@ use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError, Waterma
 
 use super::keys::{model_key, version_key};
 use super::version_directory::{check_fits, serving};
-use super::{Actor, Event, EventKind, ModelRecord, Registry, VersionRecord, versions_dir};
+use super::{Actor, Event, EventKind, ModelRecord, Registry, VersionPart, VersionRecord, versions_dir};
 use crate::directories::{remove_dir, sync_dir};
 use crate::error::ManagerError;
 use crate::leadership::Term;
@@ -82,8 +82,13 @@ impl VersionStore {
         let half_life = record.config.half_life;
         let description = VersionRecord::new(version, loaded.theta.items().len(), half_life, &loaded.manifest);
         let mut description = description.in_dir(&dir)?;
-        let parts = loaded.parts.iter().flat_map(|parts| parts.columns());
-        description.parts = parts.map(|(name, _)| name.to_owned()).collect();
+        let parts = loaded.parts.iter().flat_map(|parts| parts.notes());
+        let part = |(name, noted): (&str, &PartNotes)| VersionPart {
+            part: name.to_owned(),
+            unread_fields: noted.unread_fields.clone(),
+            is_constant: noted.is_constant,
+        };
+        description.parts = parts.map(part).collect();
         // Only the node's own jobs know which records the training left out, so assume none.
         let log = || self.storage.log().watermark(&record.config.stream);
         description.holdout_from = Some(description.watermark.clone().unwrap_or_else(log));

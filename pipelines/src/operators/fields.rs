@@ -10,7 +10,7 @@ use crate::attributes::AttributeEncoder;
 use crate::limits::TEXTS_MAX;
 use crate::spec::{FieldType, Side};
 use crate::text::bounded_text;
-use crate::values::{Slot, Span, bounded};
+use crate::values::{Slot, Span, View, bounded};
 
 /// The value of a field, of either side.
 #[derive(Clone, Copy)]
@@ -33,6 +33,11 @@ impl<'a> Found<'a> {
             Self::Context(ContextValue::Number(number)) => Some(*number),
             Self::Context(_) => None,
         }
+    }
+
+    /// A number; 1 and 0 for a boolean.
+    fn number_or_truth(self) -> Option<f64> {
+        self.number().or_else(|| self.boolean().map(|truth| f64::from(u8::from(truth))))
     }
 
     fn boolean(self) -> Option<bool> {
@@ -82,11 +87,25 @@ pub(super) fn attributes(rules: &AttributeEncoder, record: Record, out: &mut Slo
     }
 }
 
+/// Whether the record has a value that the field can be read from.
+#[must_use]
+pub fn has(field: &FieldOp, record: Record) -> bool {
+    let mut slot = Slot::default();
+    read(field, record, &mut slot);
+    match slot.view() {
+        View::Missing => false,
+        View::Number(number) => !number.is_nan(),
+        View::Texts(_, spans) => !spans.is_empty(),
+        View::Dense(numbers) => numbers.iter().any(|number| !number.is_nan()),
+        _ => true,
+    }
+}
+
 /// Writes the value of a field.
 pub(super) fn read(field: &FieldOp, record: Record, out: &mut Slot) {
     let found = find(field, record);
     match field.kind {
-        FieldType::Number => out.set_number(found.and_then(Found::number).map(bounded)),
+        FieldType::Number => out.set_number(found.and_then(Found::number_or_truth).map(bounded)),
         FieldType::Boolean => out.set_number(found.and_then(Found::boolean).map(|truth| f32::from(u8::from(truth)))),
         FieldType::Text => match found.and_then(Found::text) {
             Some(text) => out.text().push_str(bounded_text(text)),
@@ -134,7 +153,7 @@ fn read_numbers(found: Option<Found>, dim: usize, out: &mut Slot) {
         Some(Found::Item(Value::Array(values))) if values.len() == dim => {
             entries.extend(values.iter().map_while(Value::as_f64).map(bounded));
         }
-        Some(value) if dim == 1 => entries.extend(value.number().map(bounded)),
+        Some(value) if dim == 1 => entries.extend(value.number_or_truth().map(bounded)),
         _ => {}
     }
     if entries.len() != dim {

@@ -30,7 +30,7 @@ use crate::values::{Slot, View};
 
 pub use cross::{CrossScratch, Memo};
 pub use dense::TreeRows;
-pub use fields::text_of;
+pub use fields::{has as has_field, text_of};
 pub use linear::{EachColumn, add_part, link};
 pub use sparse::{normalize, weight_counts};
 
@@ -49,6 +49,18 @@ pub struct FieldOp {
     pub kind: FieldType,
     /// Number of entries, for `numbers`.
     pub dim: usize,
+}
+
+impl FieldOp {
+    /// As declarations name it: `item.NAME` or `context.NAME`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let side = match self.of {
+            Side::Item => "item",
+            Side::Context => "context",
+        };
+        format!("{side}.{}", self.name)
+    }
 }
 
 /// Known categories.

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use crate::error::PipelineError;
 use crate::graph::{Depends, Fingerprint, Graph, NodeId, Schema};
 use crate::objects::{Object, Objects};
-use crate::operators::Op;
+use crate::operators::{FieldOp, Op, Record, has_field};
 use crate::optimizer::{fold_constants, optimize};
 use crate::spec::PipelineSpec;
 use crate::stages::{Built, Catalog, Fusion, Stage, build};
@@ -79,6 +79,7 @@ pub struct Plan {
     rewrites: Vec<String>,
     objects: Vec<Arc<Object>>,
     fields: [Vec<String>; 2],
+    reads: Vec<FieldOp>,
 }
 
 /// Number of areas: one for each dependence.
@@ -142,6 +143,14 @@ impl Plan {
             schema: output.schema,
             depends: output.depends,
             rewrites: [rewrites, merges].concat(),
+            reads: graph
+                .nodes
+                .iter()
+                .filter_map(|node| match &node.op {
+                    Op::Field(field) => Some(field.clone()),
+                    _ => None,
+                })
+                .collect(),
             fields: graph.fields().map(|names| names.into_iter().collect()),
             objects: graph.objects,
         }
@@ -187,6 +196,22 @@ impl Plan {
     #[must_use]
     pub fn context_fields(&self) -> &[String] {
         &self.fields[1]
+    }
+
+    /// The fields that it reads and that none of the records has in a form that it can read, as `context.hour`.
+    #[must_use]
+    pub fn unread_fields<'a>(&self, records: impl Iterator<Item = Record<'a>>) -> Vec<String> {
+        let mut unread: Vec<&FieldOp> = self.reads.iter().collect();
+        for record in records {
+            unread.retain(|field| !has_field(field, record));
+            if unread.is_empty() {
+                break;
+            }
+        }
+        let mut names: Vec<String> = unread.into_iter().map(FieldOp::path).collect();
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// The number of stages.

@@ -28,7 +28,7 @@ impl Side {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FieldType {
-    /// A number.
+    /// A number; a boolean is 1 or 0.
     Number,
     /// A string.
     Text,

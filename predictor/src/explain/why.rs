@@ -7,6 +7,7 @@ use celeris_storage::{Event, observation_id};
 
 use super::Explainer;
 use crate::error::PredictorError;
+use crate::features::missing_parts;
 use crate::ranking::{ResolvedItems, estimates};
 use crate::users::{ResolvedEvents, Stretch, Subject, UserSnapshot};
 use crate::version::ServingVersion;
@@ -65,13 +66,15 @@ pub struct Why {
     pub observations: u64,
     /// What each computed part adds to the score, by the user's mean weights.
     pub parts: Vec<PartOfScore>,
+    /// The names of the computed parts that are missing.
+    pub missing: Vec<String>,
 }
 
 /// A computed part of the features, and what it adds to a score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartOfScore {
     pub part: String,
-    /// In the score's unit; 0 if the part is missing.
+    /// In the score's unit; that of the mean if the part is missing.
     pub contribution: f64,
 }
 
@@ -87,6 +90,7 @@ impl Explainer {
     /// # Errors
     /// `UnknownModel`, `IsSelection`, `EpochNotReached`, `HistoryTooLong` or `Storage`.
     pub async fn why(&self, request: &WhyRequest) -> Result<Why, PredictorError> {
+        self.models.check_context(&request.model, request.context.as_ref())?;
         let subject = self.users.subject(self.models.get(&request.model)?, &request.user);
         self.users.reach(&subject, request.min_epoch).await?;
         let (snapshot, past) = self.snapshot_with_past(&subject)?;
@@ -147,6 +151,7 @@ impl Explainer {
             others: others.iter().map(|term| term.contribution).sum(),
             observations,
             parts,
+            missing: missing_parts(version, std::iter::once(&resolved)),
         };
         Ok((why, terms))
     }

@@ -62,9 +62,9 @@ impl Outputs {
     }
 
     /// Columns with mean zero and deviation 1 over the ratings that have the part, by their weights, and zero where it is
-    /// missing; also the means and deviations that they had.
+    /// missing.
     #[expect(clippy::cast_possible_truncation, reason = "features are held in f32; rounding to the nearest is meant")]
-    pub(super) fn standardised(self, weights: &[f32]) -> (Columns, Vec<f32>, Vec<f32>) {
+    pub(super) fn standardised(self, weights: &[f32]) -> Standardised {
         let Self { mut columns, given } = self;
         let width = columns.width.max(1);
         let weights: Vec<f64> = given.weights(weights).collect();
@@ -80,7 +80,9 @@ impl Outputs {
         };
         let means = moment(&|_, value| value);
         let squares = moment(&|column, value| (value - means[column]).powi(2));
-        let deviation = |square: f64| if square.sqrt() > DEVIATION_MIN { square.sqrt() } else { 1.0 };
+        let varies = |square: f64| square.sqrt() > DEVIATION_MIN;
+        let is_constant = !squares.iter().any(|square| varies(*square));
+        let deviation = |square: f64| if varies(square) { square.sqrt() } else { 1.0 };
         let means: Vec<f32> = means.iter().map(|mean| *mean as f32).collect();
         let deviations: Vec<f32> = squares.into_iter().map(|square| deviation(square) as f32).collect();
         for (row, given) in columns.values.chunks_exact_mut(width).zip(given.iter()) {
@@ -92,8 +94,17 @@ impl Outputs {
                 *value = ((*value - mean) / deviation).clamp(-VALUE_ABS_MAX, VALUE_ABS_MAX);
             }
         }
-        (columns, means, deviations)
+        Standardised { columns, means, deviations, is_constant }
     }
+}
+
+/// Columns that were standardised, and what they were before.
+pub(super) struct Standardised {
+    pub(super) columns: Columns,
+    pub(super) means: Vec<f32>,
+    pub(super) deviations: Vec<f32>,
+    /// Whether all of them were.
+    pub(super) is_constant: bool,
 }
 
 impl Given {

@@ -13,17 +13,17 @@ mod weights;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use celeris_features::{ColdItem, ContextShare, FeaturesError, PartSpec, Parts, PartsFiles};
+use celeris_features::{ColdItem, ContextShare, FeaturesError, PartNotes, PartSpec, Parts, PartsFiles};
 use celeris_formats::ParquetFile;
 use celeris_formats::observations::CONTEXT;
 use celeris_model::{Context, ItemId, Loss, ModelError, Prior};
 use celeris_pipelines::fit::{FitOptions, Row, fit};
-use celeris_pipelines::{Catalog, Depends, Object, ObjectId, Objects, PipelineError, PipelineSpec, Plan};
+use celeris_pipelines::{Catalog, Depends, Object, ObjectId, Objects, PipelineError, PipelineSpec, Plan, Record};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use self::columns::{Columns, Given};
+use self::columns::{Columns, Given, Standardised};
 use self::contexts::Observed;
 use self::weights::Fitting;
 use crate::cold_map::FittedColdMap;
@@ -253,7 +253,9 @@ fn fitted(
     }
     let given = outputs.given().clone();
     let contexts = common_contexts(&plan, input.data, (chosen, &given));
-    let (columns, means, deviations) = outputs.standardised(&weights);
+    let Standardised { columns, means, deviations, is_constant } = outputs.standardised(&weights);
+    let records = rows().map(|row| Record { item: row.item, context: row.context });
+    let noted = PartNotes { unread_fields: plan.unread_fields(records), is_constant };
     // Until the features of items are known.
     let variances_without_context = vec![1.0; part.dim];
     let spec = PartSpec {
@@ -263,6 +265,7 @@ fn fitted(
         deviations,
         contexts,
         variances_without_context,
+        noted,
     };
     Ok(FittedPart { spec, columns, given, _learnt: fitted.objects })
 }

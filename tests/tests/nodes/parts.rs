@@ -137,10 +137,46 @@ fn rankings_depend_on_the_context_through_a_part() {
     shop.get("users/u1/why/0?context=7").expect(422);
     // The version keeps its part when the model no longer has it, and says that the next one will not.
     let version = || shop.get("versions").expect(200)["versions"][0].clone();
-    assert_eq!((&version()["parts"], &version()["warning"]), (&json!(["liking"]), &Value::Null));
+    let part = json!({"part": "liking", "unread_fields": [], "is_constant": false});
+    assert_eq!((&version()["parts"], &version()["warning"]), (&json!([part]), &Value::Null));
     shop.patch("", &json!({"features": []})).expect(200);
     let warning = version()["warning"].as_str().unwrap().to_owned();
-    assert!(warning.contains("the parts liking") && warning.contains("the next training"), "{warning}");
+    assert!(warning.contains("the part liking") && warning.contains("the next training"), "{warning}");
+}
+
+#[test]
+fn a_version_warns_of_a_part_that_read_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let client = node.client();
+    client.post("/v1/pipelines", &taste()).expect(201);
+    // Text is no number, and films have no price.
+    let sum = json!({"name": "sum", "output": "all", "nodes": {
+        "device": {"op": "field", "of": "context", "name": "device", "type": "number"},
+        "price": {"op": "field", "of": "item", "name": "price", "type": "number"},
+        "all": {"op": "concat", "inputs": ["device", "price"]}}});
+    client.post("/v1/pipelines", &sum).expect(201);
+    let parts = json!([{"part": "factors", "from": "table"}, {"part": "liking", "pipeline": "taste"},
+        {"part": "sum", "pipeline": "sum"}]);
+    let model = json!({"name": "shop", "dim": 6, "loss": "logistic", "features": parts, "gate": {"force": true}});
+    client.post("/v1/models", &model).expect(201);
+    let shop = client.model("shop");
+    // Without attributes of the items: the genre is forgotten.
+    observe_all(&shop);
+    assert_eq!(train(&client, &shop), "succeeded");
+    let version = shop.get("versions").expect(200)["versions"][0].clone();
+    let liking = json!({"part": "liking", "unread_fields": ["item.genre"], "is_constant": true});
+    let sum = json!({"part": "sum", "unread_fields": ["context.device", "item.price"], "is_constant": true});
+    assert_eq!(version["parts"], json!([liking, sum]));
+    let warning = version["warning"].as_str().unwrap();
+    let expected =
+        ["item.genre that the part liking can read", "context.device, item.price", "the part liking was the same"];
+    assert!(expected.iter().all(|part| warning.contains(part)), "{warning}");
+    // Explanations check the context, and say what is missing.
+    let why = |context: &str| shop.get(&format!("users/u1/why/0?context={context}"));
+    assert_eq!(why("%7B%22device%22%3A%22phone%22%7D").expect(200)["missing"], json!(["liking"]));
+    assert!(why("%7B%22device%22%3A7%7D").expect(422)["detail"].as_str().unwrap().contains("device"));
+    assert!(why("phone").expect(422)["detail"].as_str().unwrap().contains("an object of fields"));
 }
 
 /// The hashes of all users' states.
