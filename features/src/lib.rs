@@ -22,7 +22,10 @@ pub use celeris_pipelines::AttributeEncoder;
 pub use cold_map::{ColdMap, ColdMapParts};
 pub use error::FeaturesError;
 pub use huge::HugeFloats;
-pub use parts::{CONTEXTS_MAX, ContextShare, ItemParts, MissingParts, PartNotes, PartSpec, Parts, PartsFiles};
+pub use parts::{
+    CONTEXTS_MAX, CommonContexts, ContextShare, ItemParts, MissingParts, PartNotes, PartSpec, Parts, PartsFiles,
+    WeightMoments,
+};
 pub use table::{ColdItem, ItemFeatures, Theta};
 pub use version_dir::{
     LoadedVersion, TrainerPart, VersionContents, read_version, read_version_sharing, write_trained_version,

@@ -9,6 +9,7 @@
 //! | [`item_attributes`], [`pinned_items`] | training input | manager | trainers |
 //! | [`item_features`], [`prior`], [`cold_map`] | version directory | trainers | features |
 //! | [`user_weights`] | output of an external engine | engines | retrain |
+//! | [`part_moments`] | version directory | retrain | features |
 //! | [`trainer_items`] | version directory | retrain | retrain |
 //! | [`manifest`], [`version_dir`] | `_SUCCESS`, and the set of files that it lists | trainers | features, manager |
 //!
@@ -31,6 +32,7 @@ pub mod item_attributes;
 pub mod item_features;
 pub mod manifest;
 pub mod observations;
+pub mod part_moments;
 pub mod pinned_items;
 pub mod prior;
 mod rows;

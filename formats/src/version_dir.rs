@@ -7,6 +7,7 @@
 //! | `cold_map.parquet`, `cold_map.json` | optional: the map from attributes to features, [`cold_map`] |
 //! | `trainer_state.json`, `trainer_items.parquet` | optional: state of the trainer for the next training, [`trainer_items`] |
 //! | `parts.json`, `part_attributes.parquet`, `object-SHA256` | optional: computed parts of the features, the attributes and the objects that they need |
+//! | `part_moments.parquet` | with parts that depend on item and context: [`part_moments`] |
 //! | `_SUCCESS` | the [`Manifest`], JSON, written last |
 //!
 //! No other files are allowed, and none contains data of a single user, so an erasure need not
@@ -25,7 +26,7 @@ use crate::checksum::sha256_of;
 use crate::columns::ParquetOut;
 use crate::error::FormatError;
 use crate::manifest::{FileEntry, MANIFEST_FILE, MANIFEST_FORMAT, Manifest};
-use crate::{cold_map, item_features, prior, trainer_items};
+use crate::{cold_map, item_features, part_moments, prior, trainer_items};
 
 /// File name of the rules of a cold map.
 pub const ENCODER_FILE: &str = "cold_map.json";
@@ -43,7 +44,7 @@ const OBJECT_FILE: &str = "object-";
 pub const DIM_MAX: usize = 512;
 
 /// The files that a manifest may list, apart from objects.
-const VERSION_FILES: [&str; 8] = [
+const VERSION_FILES: [&str; 9] = [
     item_features::FILE,
     prior::FILE,
     cold_map::FILE,
@@ -52,6 +53,7 @@ const VERSION_FILES: [&str; 8] = [
     trainer_items::FILE,
     PARTS_FILE,
     PART_ATTRIBUTES_FILE,
+    part_moments::FILE,
 ];
 
 /// The name of the file of an object with this checksum, 64 lower-case hexadecimal digits.

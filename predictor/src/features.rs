@@ -280,9 +280,12 @@ impl FeatureStore {
         let attributes = described.map(|item| item.attributes).filter(|attributes| !attributes.is_empty());
         let attributes = attributes.as_ref();
         let described = described_by(attributes);
+        // What factors say of an item that they were fitted to.
+        let effect = version.parts.as_ref().zip(described.as_ref());
+        let effect = effect.map_or(0.0, |(parts, described)| parts.item_effect(&described.parts));
         if let Some(given) = given.filter(|given| given.features.len() == version.table_dim) {
             let features = version.widened(&given.features, attributes);
-            return Ok(Arc::new(later(stand_in.offset, features, FeatureOrigin::Given, described)));
+            return Ok(Arc::new(later(stand_in.offset + effect, features, FeatureOrigin::Given, described)));
         }
         let (offset, mut features, origin) = match (&version.cold_map, attributes) {
             (Some(map), Some(attributes)) => {
@@ -294,7 +297,7 @@ impl FeatureStore {
         if let Some(parts) = &version.parts {
             parts.materialise(attributes, &mut features);
         }
-        Ok(Arc::new(later(offset, features, origin, described)))
+        Ok(Arc::new(later(offset + effect, features, origin, described)))
     }
 
     /// The features of `item`, which has the rows `slots`, for an observation that all of

@@ -91,8 +91,8 @@ impl ServingVersion {
         self
     }
 
-    /// Factors that a caller has given, of length `table_dim`, as features: with what the columns of the parts are in an
-    /// unknown context.
+    /// Factors that a caller has given, of length `table_dim`, as features: with the columns of the parts that depend on the
+    /// item alone, and zeros for the others.
     pub(crate) fn widened(&self, factors: &[f32], attributes: Option<&Map<String, Value>>) -> Box<[f32]> {
         match &self.parts {
             Some(parts) => parts.materialised(factors, attributes),

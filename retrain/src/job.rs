@@ -16,7 +16,7 @@ use rayon::ThreadPoolBuilder;
 use serde::{Deserialize, Serialize};
 
 use crate::calibration::{Finished, finish};
-use crate::cold_map::{ColdMapInput, fit_cold_map};
+use crate::cold_map::{ColdMapInput, FittedColdMap, fit_cold_map};
 use crate::error::RetrainError;
 use crate::input::{InputFile, TrainingInput, read_held_out, read_input};
 use crate::parts::{JobPart, PartsData, PartsInput, add_parts, read_contexts, with_empty_columns};
@@ -245,17 +245,20 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
         Some(path) => read_attributes(path, &finished.items)?,
         None => Vec::new(),
     };
-    if item_attributes.is_some() {
-        // A warm training takes over the ridge of the earlier one.
-        let ridge = ridge.filter(|_| warm.is_some());
-        let input = ColdMapInput { trained: &finished.trained, observed: &observed, attributes: &attributes, ridge };
-        finished.cold_map = pool.install(|| fit_cold_map(&input));
-    }
+    // A warm training takes over the ridge of the earlier one.
+    let ridge = ridge.filter(|_| warm.is_some());
+    let has_attributes = item_attributes.is_some();
+    let attributes = if has_attributes { attributes } else { vec![None; finished.items.len()] };
+    let fit_map = |trained: &Trained| {
+        let input = ColdMapInput { trained, observed: &observed, attributes: &attributes, ridge };
+        has_attributes.then(|| fit_cold_map(&input)).flatten()
+    };
     if let Some((ratings, contexts)) = &for_parts {
         progress.report(Step { phase: Phase::Parts, fraction: 0.0 });
-        let described = if attributes.is_empty() { vec![None; finished.items.len()] } else { attributes };
-        let data = PartsData { ratings, contexts, attributes: &described };
-        finished = pool.install(|| with_parts(&job, folder, finished, data))?;
+        let data = PartsData { ratings, contexts, attributes: &attributes };
+        finished = pool.install(|| with_parts(&job, folder, finished, data, fit_map))?;
+    } else {
+        finished.cold_map = pool.install(|| fit_map(&finished.trained));
     }
     progress.report(Step { phase: Phase::Writing, fraction: 0.0 });
     let manifest = write_trained(&job, folder, finished, (warm, started))?;
@@ -264,8 +267,14 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
 }
 
 /// Adds the computed parts, which are fitted to these data.
-fn with_parts(job: &Job, folder: &Path, finished: Finished, data: PartsData<'_>) -> Result<Finished, RetrainError> {
-    let Finished { items, trained, mut figures, cold_map, .. } = finished;
+fn with_parts(
+    job: &Job,
+    folder: &Path,
+    finished: Finished,
+    data: PartsData<'_>,
+    fit_map: impl FnOnce(&Trained) -> Option<FittedColdMap>,
+) -> Result<Finished, RetrainError> {
+    let Finished { items, trained, mut figures, .. } = finished;
     let input = PartsInput {
         parts: &job.parts,
         objects: job.objects.as_ref().map(|objects| folder.join(objects)),
@@ -274,7 +283,7 @@ fn with_parts(job: &Job, folder: &Path, finished: Finished, data: PartsData<'_>)
         loss: job.loss,
         seed: job.seed,
     };
-    let added = add_parts(&input, trained, cold_map)?;
+    let added = add_parts(&input, trained, fit_map)?;
     figures.extend(added.figures.map(|(name, figure)| (name.to_owned(), figure)));
     Ok(Finished { items, trained: added.trained, figures, cold_map: added.cold_map, parts: Some(added.files) })
 }

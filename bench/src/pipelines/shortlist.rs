@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 use celeris_cli::estimate::warm::Ids;
+use celeris_features::parts::ItemMoments;
 use celeris_features::{ColdItem, PartNotes, PartSpec, PartsFiles, Theta};
 use celeris_model::ItemId;
 use celeris_pipelines::objects::{Content, Weights};
@@ -142,7 +143,7 @@ fn parts(items: &[ItemId]) -> Result<PartsFiles, Failure> {
         means: vec![0.0],
         deviations: vec![1.0],
         contexts: Vec::new(),
-        variances_without_context: vec![1.0],
+        item_effects: vec![0.0],
         noted: PartNotes::default(),
     };
     let mut attributes = || -> Map<String, Value> {
@@ -150,7 +151,10 @@ fn parts(items: &[ItemId]) -> Result<PartsFiles, Failure> {
         Map::from_iter([("genres".to_owned(), json!(genres))])
     };
     let described: Vec<Map<String, Value>> = items.iter().map(|_| attributes()).collect();
-    Ok(PartsFiles::of(vec![part], [&weights], items.iter().zip(&described)))
+    // A mean and a variance for each, which are not used without common contexts.
+    let moments = vec![0.0; 2 * items.len()];
+    let moments = ItemMoments { items, moments: &moments, width: 2 };
+    Ok(PartsFiles::of(vec![part], [&weights], items.iter().zip(&described), Some(moments)))
 }
 
 fn genre(number: usize) -> String {

@@ -32,20 +32,26 @@ impl MissingParts {
 pub struct ItemParts {
     /// The parts that read attributes which the item does not have.
     pub(super) missing: MissingParts,
-    /// For each part that depends on item and context, what depends on the item.
-    pub(super) values: Box<[Option<ItemValues>]>,
+    /// For each part that depends on item and context, what depends on the item; `None` if it is missing.
+    pub(super) values: Box<[Option<ItemOutputs>]>,
+}
+
+/// What is known of the outputs of a part for an item before the context is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ItemOutputs {
+    pub(super) values: ItemValues,
+    /// Means and covariances over the common contexts ([`super::contexts`]).
+    pub(super) moments: Box<[f32]>,
 }
 
 impl ItemParts {
-    /// The parts that read attributes which the item does not have.
-    #[must_use]
-    pub fn missing(&self) -> MissingParts {
-        self.missing
-    }
-
     /// Memory that it takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.values.iter().map(|values| values.as_ref().map_or(8, ItemValues::bytes)).sum::<usize>()
+        let of_value = |value: &Option<ItemOutputs>| {
+            let behind = value.as_ref().map_or(0, |value| value.values.bytes() + size_of_val(&*value.moments));
+            size_of::<Option<ItemOutputs>>() + behind
+        };
+        size_of::<Self>() + self.values.iter().map(of_value).sum::<usize>()
     }
 }

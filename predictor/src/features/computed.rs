@@ -1,6 +1,8 @@
 //! Features with computed parts: the columns that depend on the context of a request or an observation, for its items.
 
-use celeris_features::{ItemParts, MissingParts, Parts};
+use std::cell::OnceCell;
+
+use celeris_features::{ItemParts, MissingParts, Parts, WeightMoments};
 use celeris_model::{Context, UserModel};
 use serde_json::{Map, Value};
 
@@ -12,7 +14,7 @@ pub(crate) struct InContext<'v> {
     /// The features without the columns that depend on the context.
     pub(crate) of: Resolved<'v>,
     pub(crate) features: Box<[f32]>,
-    /// The parts that could not be computed; their columns are means.
+    /// The parts that could not be computed; their columns are zero.
     pub(crate) missing: MissingParts,
 }
 
@@ -61,29 +63,25 @@ pub(crate) fn one_in_context<'v>(
     in_context(version, vec![item], context).pop().expect("as many items come out as go in")
 }
 
-/// The additional variance of the scores of items without some parts, for one user: most items of a request lack the same.
+/// The additional variance of the scores of items without some parts, for one user.
 pub(crate) struct MissingVariance<'u> {
     user: &'u UserModel,
     version: &'u ServingVersion,
-    known: Vec<([MissingParts; 2], f64)>,
+    /// Set by the first item that lacks a part.
+    weights: OnceCell<WeightMoments>,
 }
 
 impl<'u> MissingVariance<'u> {
     pub(crate) fn new(user: &'u UserModel, version: &'u ServingVersion) -> Self {
-        Self { user, version, known: Vec::new() }
+        Self { user, version, weights: OnceCell::new() }
     }
 
-    pub(crate) fn of(&mut self, item: &Resolved<'_>) -> f64 {
+    /// 0 for an item that lacks none.
+    pub(crate) fn of(&self, item: &Resolved<'_>) -> f64 {
         let missing = item.missing();
         let Some(parts) = self.version.parts.as_ref().filter(|_| !missing.is_empty()) else { return 0.0 };
-        let of_item = item.parts(parts);
-        let lacks = [of_item.missing(), missing];
-        if let Some((_, variance)) = self.known.iter().find(|(of, _)| *of == lacks) {
-            return *variance;
-        }
-        let variance = parts.variance(self.user, &self.version.learning, (of_item, missing));
-        self.known.push((lacks, variance));
-        variance
+        let weights = self.weights.get_or_init(|| WeightMoments::of(self.user, &self.version.learning));
+        parts.variance(weights, (item.parts(parts), missing))
     }
 }
 

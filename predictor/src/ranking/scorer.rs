@@ -315,7 +315,7 @@ pub(crate) fn estimates<'a>(
         }
     }
     if version.parts.is_some() {
-        let mut missing = MissingVariance::new(model, version);
+        let missing = MissingVariance::new(model, version);
         for (estimate, item) in estimates.iter_mut().zip(widened) {
             if !item.missing().is_empty() {
                 *estimate = version.learning.widened(*estimate, missing.of(item));

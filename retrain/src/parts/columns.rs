@@ -61,37 +61,41 @@ impl Outputs {
         &self.given
     }
 
-    /// Columns with mean zero and deviation 1 over the ratings that have the part, by their weights, and zero where it is
-    /// missing.
+    /// Columns with deviation 1 over the ratings that have the part, by their weights, from the means of their items, which
+    /// `means_of` gives by the place of a rating, or from those of all ratings. Zero where the part is missing.
     #[expect(clippy::cast_possible_truncation, reason = "features are held in f32; rounding to the nearest is meant")]
-    pub(super) fn standardised(self, weights: &[f32]) -> Standardised {
+    pub(super) fn standardised<'a>(
+        self,
+        weights: &[f32],
+        means_of: impl Fn(usize) -> Option<&'a [f32]>,
+    ) -> Standardised {
         let Self { mut columns, given } = self;
         let width = columns.width.max(1);
         let weights: Vec<f64> = given.weights(weights).collect();
         let total: f64 = weights.iter().sum();
-        let moment = |of: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
+        let moment = |of: &dyn Fn(usize, usize, f64) -> f64| -> Vec<f64> {
             let mut sums = vec![0.0; width];
-            for (row, weight) in columns.values.chunks_exact(width).zip(&weights) {
+            for (place, (row, weight)) in columns.values.chunks_exact(width).zip(&weights).enumerate() {
                 for (column, (sum, value)) in sums.iter_mut().zip(row).enumerate() {
-                    *sum += weight * of(column, f64::from(*value));
+                    *sum += weight * of(place, column, f64::from(*value));
                 }
             }
             sums.iter().map(|sum| sum / total.max(f64::MIN_POSITIVE)).collect()
         };
-        let means = moment(&|_, value| value);
-        let squares = moment(&|column, value| (value - means[column]).powi(2));
+        let means: Vec<f32> = moment(&|_, _, value| value).iter().map(|mean| *mean as f32).collect();
+        let mean_of = |place: usize, column: usize| means_of(place).unwrap_or(&means)[column];
+        let squares = moment(&|place, column, value| (value - f64::from(mean_of(place, column))).powi(2));
         let varies = |square: f64| square.sqrt() > DEVIATION_MIN;
         let is_constant = !squares.iter().any(|square| varies(*square));
         let deviation = |square: f64| if varies(square) { square.sqrt() } else { 1.0 };
-        let means: Vec<f32> = means.iter().map(|mean| *mean as f32).collect();
         let deviations: Vec<f32> = squares.into_iter().map(|square| deviation(square) as f32).collect();
-        for (row, given) in columns.values.chunks_exact_mut(width).zip(given.iter()) {
+        for (place, (row, given)) in columns.values.chunks_exact_mut(width).zip(given.iter()).enumerate() {
             if !given {
                 row.fill(0.0);
                 continue;
             }
-            for (value, (mean, deviation)) in row.iter_mut().zip(means.iter().zip(&deviations)) {
-                *value = ((*value - mean) / deviation).clamp(-VALUE_ABS_MAX, VALUE_ABS_MAX);
+            for (column, (value, deviation)) in row.iter_mut().zip(&deviations).enumerate() {
+                *value = ((*value - mean_of(place, column)) / deviation).clamp(-VALUE_ABS_MAX, VALUE_ABS_MAX);
             }
         }
         Standardised { columns, means, deviations, is_constant }
@@ -101,9 +105,10 @@ impl Outputs {
 /// Columns that were standardised, and what they were before.
 pub(super) struct Standardised {
     pub(super) columns: Columns,
+    /// Over all ratings that have the part.
     pub(super) means: Vec<f32>,
     pub(super) deviations: Vec<f32>,
-    /// Whether all of them were.
+    /// Whether no column varied.
     pub(super) is_constant: bool,
 }
 
@@ -119,31 +124,6 @@ impl Given {
 }
 
 impl Columns {
-    /// Sets the columns of the ratings that lack the part to what they count as without a context, which `expected` gives for
-    /// a rating. Returns the mean squared differences from that of the others, by their weights; 1 if there are none.
-    #[expect(clippy::cast_possible_truncation, reason = "variances are held in f32; rounding to the nearest is meant")]
-    pub(super) fn complete<'a>(
-        &mut self,
-        given: &Given,
-        weights: &[f32],
-        expected: impl Fn(usize) -> &'a [f32],
-    ) -> Vec<f32> {
-        let (mut sums, mut total) = (vec![0.0; self.width], 0.0);
-        let rows = self.values.chunks_exact_mut(self.width).enumerate();
-        for ((place, row), (is_given, weight)) in rows.zip(given.iter().zip(given.weights(weights))) {
-            let expected = expected(place);
-            if !is_given {
-                row.copy_from_slice(expected);
-                continue;
-            }
-            total += weight;
-            for (sum, (value, expected)) in sums.iter_mut().zip(row.iter().zip(expected)) {
-                *sum += weight * (f64::from(*value) - f64::from(*expected)).powi(2);
-            }
-        }
-        sums.iter().map(|sum| if total > 0.0 { (sum / total) as f32 } else { 1.0 }).collect()
-    }
-
     pub(super) fn width(&self) -> usize {
         self.width
     }

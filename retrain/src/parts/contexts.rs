@@ -1,8 +1,9 @@
-//! Contexts that are common in a training: those over which a version averages the columns of an item whose context it does
-//! not know ([`celeris_features::parts`]).
+//! Contexts that are common in a training: those over which a version averages what a part is for an item
+//! ([`celeris_features::parts`]).
 //!
 //! A version has nothing of single users. A context, reduced to the fields that the part reads, is therefore kept only if
-//! several users had it, and a number of many different values is replaced by the mean of a range of them.
+//! several users had it. Where most contexts are of few users because numbers have many values, these are replaced by
+//! means of ranges.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,6 +15,9 @@ const USERS_MIN: usize = 5;
 
 /// Maximum number of observations that are looked at, approximately. Of more, every n-th is.
 const OBSERVED_MAX: usize = 1 << 18;
+
+/// Least share of the observations whose contexts are kept as they are. With less, numbers are replaced.
+const EXACT_SHARE_MIN: f64 = 0.9;
 
 /// Number of ranges, equally full, that stand for the values of a number; a number of fewer values keeps them.
 const RANGES: usize = 16;
@@ -29,18 +33,28 @@ pub(super) struct Observed<'a> {
 /// the weight is taken, in the order of the values.
 pub(super) fn common(fields: &[String], observed: &[Observed<'_>]) -> Vec<ContextShare> {
     let step = observed.len().div_ceil(OBSERVED_MAX).max(1);
-    let observed = || observed.iter().step_by(step);
+    let observed: Vec<&Observed<'_>> = observed.iter().step_by(step).collect();
+    let total: f64 = observed.iter().map(|of| f64::from(of.weight)).sum();
+    let exact = had_by_several(fields, &observed, &HashMap::new());
+    if exact.iter().map(|had| had.weight).sum::<f64>() >= EXACT_SHARE_MIN * total {
+        return shares(exact);
+    }
     let ranges_of = |field: &String| {
-        let number = |of: &Observed<'_>| match of.context.get(field) {
+        let number = |of: &&Observed<'_>| match of.context.get(field) {
             Some(ContextValue::Number(number)) => Some(*number),
             _ => None,
         };
-        Ranges::of(observed().filter_map(number).collect())
+        Ranges::of(observed.iter().filter_map(number).collect())
     };
     let ranges: HashMap<&str, Ranges> =
         fields.iter().filter_map(|field| Some((field.as_str(), ranges_of(field)?))).collect();
+    shares(if ranges.is_empty() { exact } else { had_by_several(fields, &observed, &ranges) })
+}
+
+/// The contexts that several users had, reduced to the fields, with means of ranges in place of numbers that have some.
+fn had_by_several(fields: &[String], observed: &[&Observed<'_>], ranges: &HashMap<&str, Ranges>) -> Vec<Had> {
     let mut by_value: BTreeMap<Vec<u8>, Had> = BTreeMap::new();
-    for Observed { user, weight, context } in observed() {
+    for Observed { user, weight, context } in observed {
         let of_fields = fields.iter().filter_map(|field| {
             let value = match (context.get(field)?, ranges.get(field.as_str())) {
                 (ContextValue::Number(number), Some(ranges)) => ContextValue::Number(ranges.mean(*number)),
@@ -56,8 +70,7 @@ pub(super) fn common(fields: &[String], observed: &[Observed<'_>]) -> Vec<Contex
             had.users.push(*user);
         }
     }
-    let common: Vec<Had> = by_value.into_values().filter(|had| had.users.len() >= USERS_MIN).collect();
-    shares(common)
+    by_value.into_values().filter(|had| had.users.len() >= USERS_MIN).collect()
 }
 
 /// A context and who had it.
@@ -87,6 +100,7 @@ fn shares(common: Vec<Had>) -> Vec<ContextShare> {
 struct Ranges {
     /// The last value of each, ascending.
     ends: Vec<f64>,
+    /// Without the lowest and the highest quarter of each: a value far away counts for nothing.
     means: Vec<f64>,
 }
 
@@ -104,7 +118,8 @@ impl Ranges {
             let end = range[range.len() - 1];
             if ranges.ends.last() != Some(&end) {
                 ranges.ends.push(end);
-                ranges.means.push(range.iter().sum::<f64>() / range.len() as f64);
+                let middle = &range[range.len() / 4..range.len() - range.len() / 4];
+                ranges.means.push(middle.iter().sum::<f64>() / middle.len() as f64);
             }
         }
         Some(ranges)
@@ -161,6 +176,18 @@ mod tests {
         let mut sorted = kept;
         sorted.sort_by(|left, right| by_hour(left).total_cmp(&by_hour(right)));
         assert_eq!(sorted, expected);
+    }
+
+    #[test]
+    fn a_code_keeps_its_values_and_an_outlier_counts_for_nothing() {
+        let codes: Vec<Value> = (0..4000).map(|k| json!({"hour": k / 11 % 40})).collect();
+        let kept = common_of(11, &codes);
+        assert_eq!(kept.len(), 40);
+        assert!(kept.iter().all(|(context, _)| context["hour"].as_f64().is_some_and(|code| code.fract() == 0.0)));
+        let amounts: Vec<Value> =
+            (0..1600).map(|k| json!({"hour": if k % 100 == 0 { 1e6 } else { f64::from(k % 97) / 9.7 }})).collect();
+        let kept = common_of(50, &amounts);
+        assert!(kept.iter().all(|(context, _)| context["hour"].as_f64().unwrap() < 10.0), "{kept:?}");
     }
 
     #[test]

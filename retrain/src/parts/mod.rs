@@ -2,8 +2,8 @@
 //!
 //! Factors are trained first. Then the pipelines of the parts are fitted, their columns are standardised, and the prior of
 //! the weights of these columns is fitted to what the factors leave unexplained (`weights`). So are linear models of the
-//! label, except for those of a probability; their columns enter these fits out of fold. The table has the columns as they are
-//! in an unknown context.
+//! label, except for those of a probability; their columns enter these fits out of fold. Columns that depend on the item alone
+//! become part of the table.
 
 mod columns;
 mod contexts;
@@ -13,12 +13,19 @@ mod weights;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use celeris_features::{ColdItem, ContextShare, FeaturesError, PartNotes, PartSpec, Parts, PartsFiles};
+use celeris_features::parts::ItemMoments;
+use celeris_features::{
+    ColdItem, CommonContexts, ContextShare, FeaturesError, ItemParts, PartNotes, PartSpec, Parts, PartsFiles,
+};
 use celeris_formats::ParquetFile;
 use celeris_formats::observations::CONTEXT;
+use celeris_model::linear::cholesky;
 use celeris_model::{Context, ItemId, Loss, ModelError, Prior};
 use celeris_pipelines::fit::{FitOptions, Row, fit};
-use celeris_pipelines::{Catalog, Depends, Object, ObjectId, Objects, PipelineError, PipelineSpec, Plan, Record};
+use celeris_pipelines::{
+    Catalog, Depends, Object, ObjectId, Objects, PipelineError, PipelineSpec, Plan, Record, Scratch,
+};
+use nalgebra::{DMatrix, DVector};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -37,6 +44,11 @@ const RATINGS_MAX: usize = 2_000_000;
 
 /// Maximum number of computed values in memory.
 const VALUES_MAX: usize = 1 << 26;
+
+/// The number of ratings at which an item has half of the weight of one that is known well, and the ridge in such items, where
+/// the mean scores of items are explained by what parts are for them.
+const ITEM_HALF_KNOWN: f64 = 100.0;
+const ITEM_RIDGE: f64 = 1.0;
 
 /// Folds for the values of models of the labels.
 const FOLDS: u32 = 5;
@@ -101,14 +113,15 @@ pub(crate) fn read_contexts(observations: &Path) -> Result<Vec<Option<Context>>,
     Ok(contexts)
 }
 
-/// Fits the parts, and adds their columns to the features, the prior and the map from attributes.
+/// Fits the parts, and adds their columns to the features, the prior and the map from attributes, which `fit_cold_map` fits
+/// to a training.
 ///
 /// # Errors
 /// `Version` if a pipeline cannot be fitted, `Io`, or `Prior`.
 pub(crate) fn add_parts(
     input: &PartsInput<'_>,
-    trained: Trained,
-    cold_map: Option<FittedColdMap>,
+    mut trained: Trained,
+    fit_cold_map: impl FnOnce(&Trained) -> Option<FittedColdMap>,
 ) -> Result<WithParts, RetrainError> {
     if input.loss == Loss::Implicit {
         let (what, range) = ("loss", "squared or logistic where features have computed parts");
@@ -122,37 +135,45 @@ pub(crate) fn add_parts(
     let chosen = chosen_ratings(input);
     let mut specs = Vec::with_capacity(input.parts.len());
     let mut columns = Vec::with_capacity(input.parts.len());
-    let mut given = Vec::with_capacity(input.parts.len());
     let mut handles = Vec::new();
     for part in input.parts {
-        let fitted = fitted(part, input, (&trained, &chosen), &objects)?;
-        for id in fitted.spec.pipeline.objects() {
+        let FittedPart { spec, columns: of_part, learnt: _held } = fitted(part, input, (&trained, &chosen), &objects)?;
+        for id in spec.pipeline.objects() {
             handles.push(named_object(&objects, id).map_err(part_error(&part.part))?);
         }
-        specs.push(fitted.spec);
-        columns.push(fitted.columns);
-        given.push(fitted.given);
+        specs.push(spec);
+        columns.push(of_part);
     }
     handles.sort_by_key(|object: &Arc<Object>| object.id());
     handles.dedup_by_key(|object| object.id());
-    let dim = trained.dim + columns.iter().map(Columns::width).sum::<usize>();
-    let parts = Parts::compile(&specs, dim, (&objects, &Catalog::default()))?;
-    let table = materialised(&parts, &trained, input.data.attributes);
-    let list = input.data.ratings.list();
-    let weights: Vec<f32> = chosen.iter().map(|place| list[*place].weight).collect();
-    for (((_, of_part), columns), (given, spec)) in parts.columns().zip(&mut columns).zip(given.iter().zip(&mut specs))
-    {
-        let row = |place: usize| &table[list[chosen[place]].item as usize * dim..][..dim];
-        spec.variances_without_context = columns.complete(given, &weights, |place| &row(place)[of_part.clone()]);
-    }
     let columns = Columns::beside(&columns);
+    let dim = trained.dim + columns.width();
+    let compiled = |specs: &[PartSpec]| Parts::compile(specs, dim, (&objects, &Catalog::default()));
+    let parts = compiled(&specs)?;
+    let of_items: Vec<ItemParts> =
+        input.data.attributes.par_iter().map(|attributes| parts.item(attributes.as_ref())).collect();
+    let mut effects = item_effects(input, &trained, (&parts, &of_items))?.into_iter();
+    for spec in &mut specs {
+        spec.item_effects = effects.by_ref().take(spec.item_effects.len()).collect();
+    }
+    let parts = compiled(&specs)?;
+    // Of the map from attributes, only what the parts do not say of an item is wanted.
+    let own_offsets = trained.item_offsets.clone();
+    for (offset, of_item) in trained.item_offsets.iter_mut().zip(&of_items) {
+        *offset -= parts.item_effect(of_item);
+    }
+    let cold_map = fit_cold_map(&trained).map(|fitted| FittedColdMap { map: fitted.map.with_zeros(dim), ..fitted });
+    trained.item_offsets = own_offsets;
+    let table = materialised(&parts, &trained, input.data.attributes);
     let fitting =
         Fitting { trained: &trained, loss: input.loss, ratings: input.data.ratings, chosen: &chosen, columns };
     let weights = fitting.weights()?;
     let figures = fitting.figures(&weights)?;
     let described = input.items.iter().zip(input.data.attributes).filter_map(|(item, of)| Some((item, of.as_ref()?)));
-    let files = PartsFiles::of(specs, &handles, described);
-    let cold_map = cold_map.map(|fitted| FittedColdMap { map: fitted.map.with_zeros(dim), ..fitted });
+    let (width, moments) = (parts.moments_width(), of_items.iter().flat_map(|of_item| parts.moments(of_item)));
+    let moments: Vec<f32> = moments.collect();
+    let moments = (width > 0).then_some(ItemMoments { items: input.items, moments: &moments, width });
+    let files = PartsFiles::of(specs, &handles, described, moments);
     let trained = widened(trained, table, &weights.mean(), weights.prior);
     Ok(WithParts { trained, cold_map, files, figures })
 }
@@ -206,9 +227,8 @@ struct FittedPart {
     spec: PartSpec,
     /// Its standardised outputs for the chosen ratings.
     columns: Columns,
-    given: Given,
     /// Holds the objects that were learnt in memory.
-    _learnt: Vec<Arc<Object>>,
+    learnt: Vec<Arc<Object>>,
 }
 
 /// Fits the pipeline of a part and standardises its outputs for the chosen ratings.
@@ -251,30 +271,85 @@ fn fitted(
         );
         return Err(FeaturesError::Parts { problem }.into());
     }
-    let given = outputs.given().clone();
-    let contexts = common_contexts(&plan, input.data, (chosen, &given));
-    let Standardised { columns, means, deviations, is_constant } = outputs.standardised(&weights);
+    let is_of_both = plan.depends_on() == Depends::ItemAndContext;
+    let contexts = if is_of_both { common_contexts(&plan, input.data, (chosen, outputs.given())) } else { Vec::new() };
+    let means = item_means(&part.part, &plan, &contexts, input.data.attributes)?;
+    let item = |place: usize| input.data.ratings.list()[chosen[place]].item as usize;
+    let means_of = |place: usize| means.get(item(place)).and_then(Option::as_ref).map(|of_item| &**of_item);
+    let Standardised { columns, means, deviations, is_constant } = outputs.standardised(&weights, means_of);
     let records = rows().map(|row| Record { item: row.item, context: row.context });
     let noted = PartNotes { unread_fields: plan.unread_fields(records), is_constant };
-    // Until the features of items are known.
-    let variances_without_context = vec![1.0; part.dim];
-    let spec = PartSpec {
-        part: part.part.clone(),
-        pipeline: fitted.spec,
-        means,
-        deviations,
-        contexts,
-        variances_without_context,
-        noted,
-    };
-    Ok(FittedPart { spec, columns, given, _learnt: fitted.objects })
+    // Until the means of the items are known.
+    let item_effects = vec![0.0; if is_of_both { part.dim } else { 0 }];
+    let (part, pipeline) = (part.part.clone(), fitted.spec);
+    let spec = PartSpec { part, pipeline, means, deviations, contexts, item_effects, noted };
+    Ok(FittedPart { spec, columns, learnt: fitted.objects })
 }
 
-/// The common contexts of the chosen ratings that have a part, if what it gives depends on item and context.
-fn common_contexts(plan: &Plan, data: PartsData<'_>, (chosen, given): (&[usize], &Given)) -> Vec<ContextShare> {
-    if plan.depends_on() != Depends::ItemAndContext {
-        return Vec::new();
+/// The means of the outputs of a part for each item over the common contexts; none without contexts.
+fn item_means(
+    part: &str,
+    plan: &Plan,
+    contexts: &[ContextShare],
+    attributes: &[Option<Map<String, Value>>],
+) -> Result<Vec<Option<Box<[f32]>>>, RetrainError> {
+    if contexts.is_empty() {
+        return Ok(Vec::new());
     }
+    let contexts = CommonContexts::new(part, plan, contexts)?;
+    let of_item = |scratch: &mut Scratch, attributes: &Option<Map<String, Value>>| {
+        let attributes = attributes.as_ref().filter(|attributes| plan.has_item(attributes))?;
+        let values = plan.item_part(attributes, scratch);
+        Some(contexts.moments(plan, &values, scratch)[..plan.dim()].into())
+    };
+    Ok(attributes.par_iter().map_init(Scratch::default, of_item).collect())
+}
+
+/// How much the mean score of an item rises with the means of the columns for it, by the factors of the items: a ridge
+/// regression, by the numbers of their ratings.
+#[expect(clippy::cast_possible_truncation, reason = "effects are held in f32; rounding to the nearest is meant")]
+fn item_effects(
+    input: &PartsInput<'_>,
+    trained: &Trained,
+    (parts, of_items): (&Parts, &[ItemParts]),
+) -> Result<Vec<f32>, RetrainError> {
+    let observed = input.data.ratings.observed();
+    let weights: Vec<f64> = (0..of_items.len())
+        .map(|item| f64::from(observed.get(item).copied().unwrap_or(0)))
+        .map(|ratings| ratings / (ratings + ITEM_HALF_KNOWN))
+        .collect();
+    let rows: Vec<DVector<f64>> = of_items
+        .iter()
+        .map(|of_item| parts.item_means(of_item).into_iter().map(f64::from).collect::<Vec<f64>>().into())
+        .collect();
+    let width = rows.first().map_or(0, |row| row.len());
+    if width == 0 {
+        return Ok(Vec::new());
+    }
+    let score = |item: usize| {
+        let features = &trained.item_features[item * trained.dim..][..trained.dim];
+        let of_features = features.iter().zip(trained.prior.mean()).map(|(feature, mean)| f64::from(*feature) * mean);
+        f64::from(trained.item_offsets[item]) + of_features.sum::<f64>()
+    };
+    let scores: Vec<f64> = (0..of_items.len()).map(score).collect();
+    let total = weights.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    let mean_score = weights.iter().zip(&scores).map(|(weight, score)| weight * score).sum::<f64>() / total;
+    let mean_row =
+        weights.iter().zip(&rows).fold(DVector::zeros(width), |sum, (weight, row)| sum + row * *weight) / total;
+    let mut gram = DMatrix::identity(width, width) * ITEM_RIDGE;
+    let mut gradient = DVector::zeros(width);
+    for ((weight, row), score) in weights.iter().zip(&rows).zip(&scores) {
+        let row = row - &mean_row;
+        gradient.axpy(weight * (score - mean_score), &row, 1.0);
+        gram.ger(*weight, &row, &row, 1.0);
+    }
+    let not_definite = ModelError::NotPositiveDefinite { what: "the squares of the means of items" };
+    let effects = cholesky(gram.as_slice(), width).ok_or(not_definite)?.solve(&gradient);
+    Ok(effects.iter().map(|effect| *effect as f32).collect())
+}
+
+/// The common contexts of the chosen ratings that have a part.
+fn common_contexts(plan: &Plan, data: PartsData<'_>, (chosen, given): (&[usize], &Given)) -> Vec<ContextShare> {
     let observed = chosen.iter().zip(given.iter()).filter_map(|(place, given)| {
         let Rating { user, weight, .. } = data.ratings.list()[*place];
         let context = data.contexts[*place].as_ref().filter(|_| given)?;
@@ -293,7 +368,7 @@ fn left_over(trained: &Trained, loss: Loss, rating: &Rating) -> f32 {
     (loss.outcome(rating.label) - f64::from(loss.expected_label(score as f32))) as f32
 }
 
-/// The table with what the columns of the parts are in an unknown context.
+/// The table with the columns of the parts that depend on the item alone.
 fn materialised(parts: &Parts, trained: &Trained, attributes: &[Option<Map<String, Value>>]) -> Vec<f32> {
     let rows = trained.item_features.par_chunks_exact(trained.dim).zip(attributes);
     rows.flat_map_iter(|(factors, attributes)| parts.materialised(factors, attributes.as_ref())).collect()

@@ -5,13 +5,14 @@ use std::fs;
 use std::path::Path;
 
 use celeris_features::parts::ItemParts;
-use celeris_features::{LoadedVersion, read_version};
+use celeris_features::{ColdItem, LoadedVersion, WeightMoments, read_version};
 use celeris_formats::{AttributesWriter, ObservationRow, ObservationsWriter};
 use celeris_model::{
-    Context, ItemId, Loss, ObservationId, Record, RecordKind, Sequence, StreamFields, Timestamp, UserEpoch, UserId,
-    VersionId,
+    Context, ItemId, Learning, Loss, ObservationId, Record, RecordKind, Sequence, StreamFields, Timestamp, UserEpoch,
+    UserId, UserModel, VersionId,
 };
-use celeris_pipelines::PipelineSpec;
+use celeris_pipelines::objects::{Content, Weights};
+use celeris_pipelines::{Objects, PipelineSpec};
 use celeris_retrain::{Algorithm, InputFile, Job, JobPart, RetrainError, Silent, run_job};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -242,24 +243,69 @@ fn an_unknown_context_counts_as_those_of_the_training() {
         let true_mean = usual * truth(1.0, of_item) + (1.0 - usual) * truth(9.0, of_item);
         assert!((unknown - true_mean).abs() < 0.2, "item {of_item}: {unknown} instead of {true_mean}");
     }
-    // An item that comes later counts as those of the table.
+    // What is unknown is the context alone: the variance is that of the scores in the contexts, by the mean weights and for the
+    // noise of 0.
     let parts = version.parts.as_ref().unwrap();
-    let row = version.theta.row(version.theta.slot(&item(3)).unwrap() as usize).features;
-    let later = parts.materialised(&[0.0, 0.0, 1.0], Some(&attributes(3)));
-    assert_eq!(row[2..], later[2..]);
-    // What a genre leaves open is the context: 2 of 16 columns, at 0.7 and 0.3.
-    let file = fs::read(folder.path().join("version/parts.json")).unwrap();
-    let file: Value = serde_json::from_slice(&file).unwrap();
-    let variances = &file["parts"][1]["variances_without_context"];
-    let variances: Vec<f64> = variances.as_array().unwrap().iter().map(|of| of.as_f64().unwrap()).collect();
-    // A combination has 0.35 or 0.15 of the observations: of its variance, this share is within the items of its genre.
-    let within =
-        |share: f64, of_genre: f64| of_genre * share * (1.0 - share) / (share * of_genre * (1.0 - share * of_genre));
-    let expected = [within(0.7, 0.5), within(0.3, 0.5)];
-    let above_zero: Vec<f64> = variances.iter().copied().filter(|of| *of > 0.0).collect();
-    assert_eq!(above_zero.len(), 4, "{variances:?}");
-    let is_one = |of: &f64| expected.iter().any(|expected| (of - expected).abs() < 0.05);
-    assert!(above_zero.iter().all(is_one), "{above_zero:?} instead of {expected:?}");
+    let learning = Learning::new(version.prior.clone(), Loss::Squared, None);
+    let user = UserModel::from_prior(&learning).unwrap();
+    for of_item in [1, 2] {
+        let slot = version.theta.slot(&item(of_item)).unwrap() as usize;
+        let mut row = version.theta.row(slot).features.to_vec();
+        let missing = parts.compute(&[parts.of_row(slot)], None, std::iter::once(row.as_mut_slice()))[0];
+        let variance = parts.variance(&WeightMoments::of(&user, &learning), (parts.of_row(slot), missing));
+        let [usually, rarely] = [1.0, 9.0].map(|number| score(&version, of_item, Some(&context(number))));
+        let of_scores = usual * (1.0 - usual) * (usually - rarely).powi(2);
+        // Users differ in the weights, which adds a little.
+        assert!((0.95..1.3).contains(&(variance / of_scores)), "item {of_item}: {variance} instead of {of_scores}");
+    }
+}
+
+/// A model of another program knows what items are worth, which the factors learn too, and what the context changes.
+#[test]
+fn a_model_of_items_and_contexts_keeps_its_weight_beside_factors() {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = folder.path().join("objects");
+    fs::create_dir(&objects).unwrap();
+    let weights = Weights::new(vec![0.0], vec![0.1, 0.5]).unwrap();
+    let weights = Objects::in_memory().add(&Content::Weights(weights.into())).unwrap();
+    fs::write(objects.join(weights.id().hex()), weights.content().encode()).unwrap();
+    let nodes = json!({
+        "row": {"op": "concat", "inputs": ["item.length", "context.number"]},
+        "rank": {"op": "linear", "input": "row", "weights": weights.id()}});
+    let effect = 0.8;
+    let truth = |length: usize, number: f64| 3.0 + effect * (0.1 * length as f64 + 0.5 * number);
+    let mut rng = ChaCha8Rng::seed_from_u64(10);
+    let observations = write_drawn(&folder.path().join("drawn.parquet"), |_, of_item| {
+        let number = f64::from(rng.random_range(0..8_u8));
+        (truth(of_item, number) + NOISE * rng.sample::<f64, _>(StandardNormal), Some(number))
+    });
+    let parts = vec![part("rank", 1, &nodes, "rank")];
+    let job = Job { observations, objects: Some("objects".into()), ..job(folder.path(), parts) };
+    let version = run(folder.path(), &job).unwrap();
+    let parts = version.parts.as_ref().unwrap();
+    let file: Value = serde_json::from_slice(&fs::read(folder.path().join("version/parts.json")).unwrap()).unwrap();
+    let column = parts.context_columns().next().unwrap();
+    let weight = version.prior.mean()[column] / file["parts"][0]["deviations"][0].as_f64().unwrap();
+    assert!((weight / effect - 1.0).abs() < 0.05, "{weight}");
+    // The first item has no attributes, and so no part.
+    for (of_item, number) in [(1, 0.0), (1, 7.0), (29, 0.0), (29, 7.0)] {
+        let (score, truth) = (score(&version, of_item, Some(&context(number))), truth(of_item, number));
+        assert!((score - truth).abs() < 0.2, "{score} instead of {truth}, item {of_item}, {number}");
+    }
+    // So does an item that came later, as a node scores it.
+    let late = json!({"genre": "news", "length": 40});
+    let of_item = parts.item(late.as_object());
+    let ColdItem { offset, features } = version.cold_map.as_ref().unwrap().map(late.as_object().unwrap());
+    for number in [0.0, 7.0] {
+        let mut features = features.clone();
+        parts.materialise(late.as_object(), &mut features);
+        parts.compute(&[&of_item], Some(&context(number)), std::iter::once(features.as_mut_slice()));
+        let weights = version.prior.mean().iter().zip(&features);
+        let score = f64::from(offset + parts.item_effect(&of_item))
+            + weights.map(|(weight, feature)| weight * f64::from(*feature)).sum::<f64>();
+        let truth = truth(40, number);
+        assert!((score - truth).abs() < 0.4, "{score} instead of {truth}, {number}");
+    }
 }
 
 #[test]

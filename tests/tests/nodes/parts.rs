@@ -174,7 +174,7 @@ fn a_version_warns_of_a_part_that_read_nothing() {
     assert!(expected.iter().all(|part| warning.contains(part)), "{warning}");
     // Explanations check the context, and say what is missing.
     let why = |context: &str| shop.get(&format!("users/u1/why/0?context={context}"));
-    assert_eq!(why("%7B%22device%22%3A%22phone%22%7D").expect(200)["missing"], json!(["liking"]));
+    assert_eq!(why("%7B%22device%22%3A%22phone%22%7D").expect(200)["missing"], json!(["liking", "sum"]));
     assert!(why("%7B%22device%22%3A7%7D").expect(422)["detail"].as_str().unwrap().contains("device"));
     assert!(why("phone").expect(422)["detail"].as_str().unwrap().contains("an object of fields"));
 }
