@@ -170,8 +170,7 @@ mod tests {
     fn a_number_of_many_values_becomes_means_of_ranges() {
         let contexts: Vec<Value> = (0..1600).map(|k| json!({"hour": f64::from(k) + 0.5})).collect();
         let kept = common_of(50, &contexts);
-        let expected: Vec<(Value, f32)> =
-            (0..16).map(|range| (json!({"hour": 100.0 * f64::from(range) + 50.0}), 0.0625)).collect();
+        let expected: Vec<(Value, f32)> = (0..16).map(|range| (json!({"hour": 100 * range + 50}), 0.0625)).collect();
         let by_hour = |(of, _): &(Value, f32)| of["hour"].as_f64().unwrap();
         let mut sorted = kept;
         sorted.sort_by(|left, right| by_hour(left).total_cmp(&by_hour(right)));
