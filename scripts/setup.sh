@@ -80,6 +80,7 @@ install_document_tools() {
     command -v curl >/dev/null || missing+=(curl)
     command -v python3 >/dev/null || missing+=(python3)
     command -v node >/dev/null || missing+=(nodejs)
+    command -v openssl >/dev/null || missing+=(openssl)
     [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}" || say "some commands of the documents will not be tested"
 }
 

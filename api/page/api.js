@@ -1,5 +1,7 @@
 // Client of the HTTP API: one function per call. Failures throw a `Problem` that can be displayed.
 
+import { askForKey, storedKey } from './login.js';
+
 /** A problem detail (RFC 9457) of the service, or an equivalent for network errors. */
 export class Problem extends Error {
   constructor({ title, detail, status, pointer = null }) {
@@ -14,6 +16,8 @@ export class Problem extends Error {
 
 async function call(method, path, { body, signal } = {}) {
   const request = { method, signal, headers: { accept: 'application/json, application/problem+json' } };
+  const key = storedKey();
+  if (key !== null) request.headers.authorization = `Bearer ${key}`;
   if (body !== undefined) {
     request.body = JSON.stringify(body);
     request.headers['content-type'] = 'application/json';
@@ -30,6 +34,7 @@ async function call(method, path, { body, signal } = {}) {
     });
   }
   const reply = await response.json().catch(() => null);
+  if (response.status === 401 && (await askForKey(key, reply?.detail))) return call(method, path, { body, signal });
   if (response.ok && (reply !== null || response.status === 204)) return reply;
   throw new Problem({
     title: reply?.title || `The service answered ${response.status}`,

@@ -21,13 +21,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 
 use crate::hosts::host_of;
 use crate::patient_stream::PatientStream;
+use crate::tls::Tls;
 use crate::unread_body::{self, TrackedBody, Unread};
 
 /// Connections beyond the limit, for health checks only.
@@ -35,6 +37,9 @@ const RESERVE: usize = 16;
 
 /// How long a reserve connection may take to send a request head.
 const RESERVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the beginning of encryption may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of a request head: request line and headers.
 const HEAD_BYTES_MAX: usize = 32 << 10;
@@ -91,8 +96,12 @@ impl Connection {
 }
 
 /// Accepts connections until `shutdown`, then lets the requests in flight finish.
-pub async fn serve<H, F>(listener: TcpListener, bounds: Bounds, handler: H, shutdown: impl Future<Output = ()>)
-where
+pub async fn serve<H, F>(
+    listener: TcpListener,
+    (bounds, tls): (Bounds, Option<Arc<Tls>>),
+    handler: H,
+    shutdown: impl Future<Output = ()>,
+) where
     H: Fn(Arc<Connection>, hyper::Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
@@ -120,7 +129,10 @@ where
         let permit = permits.clone().try_acquire_owned().ok();
         let open = Open { local, permit, bounds, stopping: stopping.clone() };
         let of_reserve = open.permit.is_none();
-        let task = tasks.spawn(open.serve(stream, handler.clone()));
+        let task = match &tls {
+            None => tasks.spawn(open.serve(stream, handler.clone())),
+            Some(tls) => tasks.spawn(open.serve_encrypted(stream, tls.acceptor(), handler.clone())),
+        };
         if of_reserve {
             hold_in_reserve(&mut reserve, task);
         }
@@ -150,12 +162,40 @@ struct Open {
 }
 
 impl Open {
-    async fn serve<H, F>(mut self, stream: TcpStream, handler: H)
+    async fn serve_encrypted<H, F>(mut self, stream: TcpStream, acceptor: TlsAcceptor, handler: H)
     where
         H: Fn(Arc<Connection>, hyper::Request<Incoming>) -> F + Send + Sync + 'static,
         F: Future<Output = Response> + Send + 'static,
     {
         set_options(&stream);
+        let patience = self.bounds.idle_timeout.min(HANDSHAKE_TIMEOUT);
+        let accepted = tokio::select! {
+            accepted = tokio::time::timeout(patience, acceptor.accept(stream)) => accepted,
+            () = asked_to_stop(&mut self.stopping) => return,
+        };
+        match accepted {
+            Ok(Ok(stream)) => self.serve_on(stream, handler).await,
+            // It concerns only the peer.
+            Ok(Err(error)) => tracing::debug!(%error, "a connection was not encrypted"),
+            Err(_late) => {}
+        }
+    }
+
+    async fn serve<H, F>(self, stream: TcpStream, handler: H)
+    where
+        H: Fn(Arc<Connection>, hyper::Request<Incoming>) -> F + Send + Sync + 'static,
+        F: Future<Output = Response> + Send + 'static,
+    {
+        set_options(&stream);
+        self.serve_on(stream, handler).await;
+    }
+
+    async fn serve_on<S, H, F>(mut self, stream: S, handler: H)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+        H: Fn(Arc<Connection>, hyper::Request<Incoming>) -> F + Send + Sync + 'static,
+        F: Future<Output = Response> + Send + 'static,
+    {
         let reserve = self.permit.is_none();
         let connection = Arc::new(Connection {
             host: host_of(self.local.ip()),
@@ -213,7 +253,7 @@ fn set_options(stream: &TcpStream) {
     }
 }
 
-async fn linger(mut stream: TcpStream) {
+async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let reading = async {
         if stream.shutdown().await.is_err() {
             return;

@@ -6,12 +6,16 @@
 
 use std::collections::BTreeMap;
 
+use axum::http::Method;
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Content, Header, OpenApi, PathItem, Ref, RefOr, Required, Response, Schema, schema};
 use utoipa::{OpenApi as _, ToResponse};
 
+use crate::access;
 use crate::error::Problem;
 
 /// The description to which every route adds itself.
@@ -37,14 +41,23 @@ use crate::error::Problem;
         (name = "node", description = "Health and metrics of the node"),
     ),
     components(schemas(Problem)),
-    security(()),
+    security((), ("key" = [])),
 )]
 struct Description;
+
+/// The key of a client, which a node may need.
+fn key_scheme() -> SecurityScheme {
+    let about = "A key that `celeris keys create` or `POST /v1/keys` has made. A node without keys needs none.";
+    let mut scheme = Http::new(HttpAuthScheme::Bearer);
+    scheme.description = Some(about.to_owned());
+    SecurityScheme::Http(scheme)
+}
 
 /// The description without routes.
 pub fn empty() -> OpenApi {
     let mut description = Description::openapi();
     let components = description.components.get_or_insert_default();
+    components.add_security_scheme("key", key_scheme());
     components.responses.extend(problems().map(|(name, problem)| (name.to_owned(), problem)));
     description
 }
@@ -84,8 +97,10 @@ macro_rules! problems {
 problems! {
     /// The body is not JSON, or was cut off.
     Malformed = 400,
-    /// The request comes from a web page whose origin is not allowed.
-    ForeignOrigin = 403,
+    /// The node needs a key, and the request has none that is valid.
+    Unauthenticated = 401,
+    /// The key is not for this, or the request comes from a web page whose origin is not allowed.
+    Forbidden = 403,
     /// There is no model, version, item or other resource of this name.
     NotFound = 404,
     /// The request conflicts with the current state: the name is taken, a training is running, a
@@ -101,6 +116,8 @@ problems! {
     Misdirected = 421,
     /// A field, parameter or id is missing, unknown, of the wrong type or out of range.
     Invalid = 422,
+    /// The key has used what it may for now.
+    RateLimited = 429,
     /// The node could not complete the request; its log contains the cause.
     Internal = 500,
     /// The node is overloaded or cannot write; try again later.
@@ -113,7 +130,7 @@ fn problem(about: &str, status: u16) -> Response {
     let mut response = Response::new(about);
     let content = Content::new(Some(Ref::from_schema_name("Problem")));
     response.content.insert("application/problem+json".to_owned(), content.into());
-    if status == Unavailable::STATUS {
+    if [Unavailable::STATUS, RateLimited::STATUS].contains(&status) {
         let mut seconds = Header::new(schema::Object::with_type(schema::Type::Integer));
         seconds.description = Some("After how many seconds to try again".to_owned());
         response.headers.insert("Retry-After".to_owned(), seconds.into());
@@ -145,7 +162,11 @@ pub fn complete(description: &mut OpenApi) {
     let examples: Vec<Example> = serde_json::from_str(EXAMPLES).expect("the file is part of the program");
     let schemas = description.components.get_or_insert_default().schemas.clone();
     for (path, item) in &mut description.paths.paths {
-        for operation in operations(item) {
+        for (method, operation) in operations(item) {
+            if let Some(role) = access::role_of(&method, path) {
+                let role = Extensions::builder().add("x-celeris-role", role.name()).build();
+                operation.extensions.get_or_insert_default().merge(role);
+            }
             for status in statuses(path, operation) {
                 let problem = || Ref::from_response_name(name_of(status)).into();
                 operation.responses.responses.entry(status.to_string()).or_insert_with(problem);
@@ -158,9 +179,16 @@ pub fn complete(description: &mut OpenApi) {
     }
 }
 
-fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
     let PathItem { get, put, post, delete, patch, .. } = item;
-    [get, put, post, delete, patch].into_iter().flatten()
+    let all = [
+        (Method::GET, get),
+        (Method::PUT, put),
+        (Method::POST, post),
+        (Method::DELETE, delete),
+        (Method::PATCH, patch),
+    ];
+    all.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
 /// The statuses of the problems with which a request of this form can be answered.
@@ -183,7 +211,8 @@ fn statuses(path: &str, operation: &Operation) -> Vec<u16> {
         "/metrics" => {}
         _ => statuses.push(Timeout::STATUS),
     }
-    statuses.extend([ForeignOrigin::STATUS, Misdirected::STATUS, Internal::STATUS, Unavailable::STATUS]);
+    statuses.extend([Unauthenticated::STATUS, Forbidden::STATUS, RateLimited::STATUS]);
+    statuses.extend([Misdirected::STATUS, Internal::STATUS, Unavailable::STATUS]);
     if let Some(body) = body {
         statuses.extend([TooLarge::STATUS, UnsupportedMediaType::STATUS]);
         match body.as_str() {

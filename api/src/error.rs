@@ -1,6 +1,8 @@
 //! Maps internal errors to HTTP problem details. Details of internal errors are logged, not
 //! returned.
 
+use std::time::Duration;
+
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use celeris_manager::ManagerError;
@@ -85,13 +87,15 @@ pub struct ApiError {
     detail: String,
     /// The field that is wrong, as a JSON pointer.
     pointer: Option<String>,
+    /// When to try again, in seconds, if that is known.
+    retry_after: Option<u64>,
 }
 
 impl ApiError {
     #[expect(clippy::needless_pass_by_value, reason = "callers hand over errors and texts that they are done with")]
     fn new(status: StatusCode, slug: &'static str, title: &'static str, detail: impl ToString) -> Self {
         let detail = truncated(detail.to_string(), DETAIL_BYTES_MAX);
-        Self { status, slug, title, detail, pointer: None }
+        Self { status, slug, title, detail, pointer: None, retry_after: None }
     }
 
     /// 400: the body is not JSON.
@@ -148,6 +152,22 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "foreign-origin", "The origin is not allowed", detail)
     }
 
+    /// 401: the request has no valid key.
+    pub fn unauthenticated(detail: impl ToString) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "A valid key is needed", detail)
+    }
+
+    /// 403: the key is not for this.
+    pub fn not_permitted(detail: impl ToString) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "not-permitted", "The key is not for this", detail)
+    }
+
+    /// 429: the key has used what it may for now.
+    pub fn too_many(detail: impl ToString, wait: Duration) -> Self {
+        let retry_after = Some(wait.as_secs_f64().ceil().max(1.0) as u64);
+        Self { retry_after, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests", detail) }
+    }
+
     /// 408: a stream sent nothing for longer than the idle timeout.
     pub fn idle(detail: impl ToString) -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "idle-stream", "The stream was idle for too long", detail)
@@ -158,7 +178,7 @@ impl ApiError {
         Self::new(StatusCode::GONE, "forgotten", "Forgotten", detail)
     }
 
-    fn conflict(detail: impl ToString) -> Self {
+    pub fn conflict(detail: impl ToString) -> Self {
         Self::new(StatusCode::CONFLICT, "conflict", "The request conflicts with the current state", detail)
     }
 
@@ -258,6 +278,13 @@ impl IntoResponse for ApiError {
         // A client that repeats a request on `Retry-After` must not have it carried out twice.
         if self.is_unavailable() && self.slug != UNKNOWN_FATE {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        }
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            let bearer = header::HeaderValue::from_static("Bearer realm=\"celeris\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, bearer);
         }
         if self.is_not_owner() {
             response.extensions_mut().insert(NotOwner);
@@ -371,7 +398,11 @@ impl From<ManagerError> for ApiError {
             | ManagerError::IsSelection { .. }
             | ManagerError::IsArm { .. }
             | ManagerError::NothingToRollBackTo { .. } => Self::conflict(error),
-            ManagerError::PipelineInUse { .. } => Self::conflict(error),
+            ManagerError::PipelineInUse { .. } | ManagerError::NoAdminKey | ManagerError::TooManyApiKeys { .. } => {
+                Self::conflict(error)
+            }
+            ManagerError::ApiKey { field, .. } => Self::invalid(error).at(field),
+            ManagerError::UnknownApiKey { .. } => Self::not_found(error),
             ManagerError::FeatureParts { ref field, .. } => {
                 let field = field.clone();
                 Self::invalid(error).at(&field)

@@ -9,7 +9,9 @@
 //! the layers that every request passes. `connections.rs` is below HTTP. The command line is in
 //! `celeris-cli`.
 
+pub mod access;
 mod answer;
+mod asking;
 pub mod cluster;
 mod compute_pool;
 pub mod config;
@@ -34,4 +36,5 @@ pub mod schema;
 pub mod series;
 pub mod server;
 pub mod state;
+pub mod tls;
 mod unread_body;

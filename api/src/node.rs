@@ -13,6 +13,7 @@ use celeris_storage::{Storage, StorageError, StorageOptions};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use crate::access::{Access, NodeSecret};
 use crate::cluster::{Cluster, JoinError, Member, Membership, Parts};
 use crate::compute_pool::ComputePool;
 use crate::config::Config;
@@ -119,7 +120,9 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
     };
     // The trainer runs in another working directory and must find the same files.
     let data_dir = std::path::absolute(&data_dir).map_err(|source| StartError::DataDir { path: data_dir, source })?;
-    let member = Member::join(&config.cluster, address, &data_dir)?;
+    let secret = NodeSecret::open(config.cluster.secret_file.as_deref()).map_err(StartError::Setting)?;
+    let access = Access::open(&config.auth, secret.clone()).map_err(StartError::Setting)?;
+    let member = Member::join(&config.cluster, address, &data_dir, &secret)?;
     let storage = match &member {
         // A batch is one message, of limited size.
         Some(member) => {
@@ -178,10 +181,11 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         predictor,
         manager,
         sealer,
-        cluster: cluster.map(|cluster| Cluster::new(cluster, config.limits.streams)),
+        cluster: cluster.map(|cluster| Cluster::new(cluster, config.limits.streams, secret)),
         replication,
         compute,
         ingest_pool,
+        access,
         limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
         arriving: Arc::new(Semaphore::new(

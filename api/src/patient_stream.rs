@@ -1,4 +1,4 @@
-//! A TCP stream with a write timeout.
+//! A stream with a write timeout.
 
 use std::io;
 use std::pin::Pin;
@@ -6,26 +6,25 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// Writes fail once the peer has accepted no bytes for `patience`. Reads have their own timeouts:
 /// of a request head, of a request and of a stream.
-pub struct PatientStream {
-    stream: TcpStream,
+pub struct PatientStream<S> {
+    stream: S,
     patience: Duration,
     /// The timer, while a write is pending.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl PatientStream {
+impl<S> PatientStream<S> {
     /// Wraps `stream` with the write timeout `patience`.
-    pub fn new(stream: TcpStream, patience: Duration) -> Self {
+    pub fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, stalled: None }
     }
 
     /// The inner stream.
-    pub fn into_inner(self) -> TcpStream {
+    pub fn into_inner(self) -> S {
         self.stream
     }
 
@@ -41,7 +40,7 @@ impl PatientStream {
     }
 }
 
-impl AsyncRead for PatientStream {
+impl<S: AsyncRead + Unpin> AsyncRead for PatientStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -51,7 +50,7 @@ impl AsyncRead for PatientStream {
     }
 }
 
-impl AsyncWrite for PatientStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PatientStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.bound(context, written)

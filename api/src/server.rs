@@ -17,11 +17,16 @@ use crate::config;
 use crate::connections::{self, Bounds, Connection};
 use crate::description;
 use crate::error::ApiError;
+use crate::middleware::admission::Admission;
 use crate::middleware::limits::{self, Threads};
 use crate::middleware::metrics;
 use crate::middleware::origins::Origins;
 use crate::routes;
 use crate::state::Node;
+use crate::tls::Tls;
+
+/// Connections of the socket for operators.
+const OPERATORS_MAX: usize = 64;
 
 /// Predictions and streams of observations, which choose their threads themselves.
 fn direct() -> OpenApiRouter<Node> {
@@ -57,11 +62,21 @@ fn operating() -> OpenApiRouter<Node> {
         .merge(routes::pipelines::router())
         .merge(routes::objects::router())
         .merge(routes::cluster::router())
+        .merge(routes::keys::router())
 }
 
-/// All routes of a node with their layers. Health checks are exempt from the checks of host and
+/// Whom a socket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Audience {
+    /// All.
+    Everyone,
+    /// Clients, where operators have a socket of their own: not `/metrics`, `/docs` and the page.
+    Clients,
+}
+
+/// The routes of a socket with their layers. Health checks are exempt from the checks of host and
 /// origin and from the connection limit.
-fn router(node: Node, origins: Origins) -> Router {
+fn router(node: Node, origins: Origins, audience: Audience) -> Router {
     let direct = direct().layer(from_fn_with_state((node.clone(), Threads::OfSockets), limits::bound));
     let serving = serving().layer(from_fn_with_state((node.clone(), Threads::Serving), limits::bound));
     let operating = operating().layer(from_fn_with_state((node.clone(), Threads::Operating), limits::bound));
@@ -77,15 +92,21 @@ fn router(node: Node, origins: Origins) -> Router {
     description::complete(&mut description);
     let for_nodes = routes::cluster::for_nodes();
     let cors = option_layer(origins.cors());
+    let admission = Arc::new(Admission { origins, node: node.clone() });
+    let for_operators = match audience {
+        Audience::Everyone => Router::new()
+            .merge(for_scrapers)
+            .merge(routes::page::router())
+            .merge(SwaggerUi::new("/docs").url("/openapi.json", description)),
+        Audience::Clients => Router::new(),
+    };
     Router::new()
         .merge(api)
-        .merge(for_scrapers)
+        .merge(for_operators)
         .merge(for_nodes)
-        .merge(routes::page::router())
-        .merge(SwaggerUi::new("/docs").url("/openapi.json", description))
         .fallback(|| async { ApiError::not_found("no such path; GET /openapi.json lists them") })
         .method_not_allowed_fallback(|| async { ApiError::method("GET /openapi.json lists what each path takes") })
-        .layer(ServiceBuilder::new().layer(from_fn_with_state(Some(Arc::new(origins)), metrics::measure)).layer(cors))
+        .layer(ServiceBuilder::new().layer(from_fn_with_state(Some(admission), metrics::measure)).layer(cors))
         .merge(health.layer(from_fn_with_state(None, metrics::measure)))
         .with_state(node)
 }
@@ -104,34 +125,58 @@ async fn respond(mut router: Router, connection: Arc<Connection>, request: hyper
 /// socket.
 ///
 /// # Errors
-/// If the local address of the socket cannot be read.
+/// If the local address of the socket cannot be read, a file of `server.tls` cannot, or `server.operators` cannot be listened on.
 pub async fn serve(
     listener: TcpListener,
     node: Node,
     config: &config::Server,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let origins = Origins::new(config, listener.local_addr()?, node.clone());
     let bounds = Bounds { connections: connections::allowed(config.connections), idle_timeout: config.idle_timeout };
-    let router = router(node, origins);
-    let handler = move |connection, request| respond(router.clone(), connection, request);
-    let (stopping, stopped) = tokio::sync::oneshot::channel();
-    let shutdown = async move {
-        shutdown.await;
-        // The receiver lives as long as the server.
-        let _ = stopping.send(());
+    let tls = Tls::open(&config.tls).map_err(std::io::Error::other)?;
+    let operators = match &config.operators {
+        Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
+            std::io::Error::new(error.kind(), format!("server.operators: cannot listen on {address}: {error}"))
+        })?),
+        None => None,
+    };
+    let audience = if operators.is_some() { Audience::Clients } else { Audience::Everyone };
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    let accept = |listener: TcpListener, bounds: Bounds, audience: Audience| {
+        let origins = Origins::new(config, listener.local_addr()?, node.clone());
+        let router = router(node.clone(), origins, audience);
+        let handler = move |connection, request| respond(router.clone(), connection, request);
+        Ok::<_, std::io::Error>(connections::serve(listener, (bounds, tls.clone()), handler, stopped(stopping.clone())))
+    };
+    let clients = accept(listener, bounds, audience)?;
+    let operators = operators.map(|listener| {
+        tracing::info!(address = %listener.local_addr()?, "operators");
+        accept(listener, Bounds { connections: OPERATORS_MAX, ..bounds }, Audience::Everyone)
+    });
+    let operators = operators.transpose()?;
+    let serving = async {
+        match operators {
+            Some(operators) => drop(tokio::join!(clients, operators)),
+            None => clients.await,
+        }
     };
     let drain_timeout = config.drain_timeout;
     let deadline = async {
-        // An error means that the server has already ended.
-        let _ = stopped.await;
+        shutdown.await;
+        stop.send_replace(true);
         tokio::time::sleep(drain_timeout).await;
     };
     tokio::select! {
-        () = connections::serve(listener, bounds, handler, shutdown) => {}
+        () = serving => {}
         () = deadline => tracing::warn!("requests were still under way at the end of the drain timeout"),
     }
     Ok(())
+}
+
+/// Completes once the server is to stop.
+async fn stopped(mut stopping: tokio::sync::watch::Receiver<bool>) {
+    // An error means that the server was dropped, which is also a stop.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
 #[cfg(test)]
@@ -140,10 +185,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::routing;
+    use crate::{access, routing};
 
-    #[test]
-    fn every_operation_says_which_node_of_a_cluster_answers_it() {
+    /// Method and path of each operation of the description.
+    fn described() -> BTreeSet<(String, String)> {
         let all = direct().merge(serving()).merge(operating());
         let all = all.merge(routes::metrics::router()).merge(routes::health::router());
         let described = serde_json::to_value(all.into_openapi()).unwrap();
@@ -151,9 +196,22 @@ mod tests {
         for (path, methods) in described["paths"].as_object().unwrap() {
             operations.extend(methods.as_object().unwrap().keys().map(|method| (method.to_uppercase(), path.clone())));
         }
-        let entries: Vec<_> =
-            routing::operations().map(|(method, path)| (method.to_owned(), path.to_owned())).collect();
-        assert_eq!(entries.iter().cloned().collect::<BTreeSet<_>>(), operations);
-        assert_eq!(entries.len(), operations.len(), "an operation has one entry");
+        operations
+    }
+
+    fn assert_covers_all(entries: impl Iterator<Item = (&'static str, &'static str)>) {
+        let entries: Vec<_> = entries.map(|(method, path)| (method.to_owned(), path.to_owned())).collect();
+        assert_eq!(entries.iter().cloned().collect::<BTreeSet<_>>(), described());
+        assert_eq!(entries.len(), described().len(), "an operation has one entry");
+    }
+
+    #[test]
+    fn every_operation_says_which_role_it_needs() {
+        assert_covers_all(access::operations());
+    }
+
+    #[test]
+    fn every_operation_says_which_node_of_a_cluster_answers_it() {
+        assert_covers_all(routing::operations());
     }
 }

@@ -10,6 +10,7 @@ use celeris_predictor::Predictor;
 use celeris_storage::Storage;
 use tokio::sync::Semaphore;
 
+use crate::access::Access;
 use crate::cluster::Cluster;
 use crate::compute_pool::ComputePool;
 use crate::config::Limits;
@@ -67,6 +68,8 @@ pub struct AppState {
     pub compute: ComputePool,
     /// Threads that ingest NDJSON streams.
     pub ingest_pool: IngestPool,
+    /// Who may do what.
+    pub access: Access,
     /// Limits of requests.
     pub limits: Limits,
     /// One permit per concurrent request.

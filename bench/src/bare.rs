@@ -28,7 +28,7 @@ const LABEL_STD: f32 = 0.757_872_1;
 pub fn run() -> Result<(), Failure> {
     runtime()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::other)?;
-        announce(listener.local_addr().map_err(Failure::other)?)?;
+        announce(&format!("http://{}", listener.local_addr().map_err(Failure::other)?))?;
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         axum::serve(listener, router()).await.map_err(Failure::other)
     })

@@ -190,7 +190,7 @@ fn watch(args: &NodeArgs) -> Result<(), Failure> {
     let mut urls = vec![args.url.clone()];
     let mut last: Option<(Instant, u64)> = None;
     loop {
-        let reply = urls.iter().find_map(|url| cluster_of(&NodeClient::new(&NodeArgs { url: url.clone() })).ok());
+        let reply = urls.iter().find_map(|url| cluster_of(&NodeClient::new(&args.at(url))).ok());
         let line = match reply {
             Some(reply) => {
                 urls = list(&reply["map"]["nodes"]).map(|node| text_of(&node["url"]).to_owned()).collect();

@@ -15,6 +15,7 @@ mod evaluate;
 mod export;
 mod import;
 mod interrupt;
+mod keys;
 mod logging;
 mod models;
 mod node_client;
@@ -86,6 +87,7 @@ enum Command {
     Models(models::Args),
     /// Retrains a model of a running node.
     Retrain(retrain::Args),
+    Keys(keys::Args),
     Cluster(cluster::Args),
     Pipelines(pipelines::Args),
     /// Exports the store of a stopped node as Parquet.
@@ -106,6 +108,7 @@ impl Command {
             | Self::Train(_)
             | Self::Supervise(_)
             | Self::Become(_)
+            | Self::Keys(_)
             | Self::Cluster(_)
             | Self::Export(_) => true,
             Self::Config(_)
@@ -168,6 +171,9 @@ impl From<ManagerError> for Failure {
     fn from(error: ManagerError) -> Self {
         match error {
             ManagerError::Storage(error) => error.into(),
+            ManagerError::ApiKey { .. } | ManagerError::NoAdminKey | ManagerError::UnknownApiKey { .. } => {
+                Self::bad_input(error)
+            }
             ManagerError::Features(_) | ManagerError::Format(_) | ManagerError::TrainerSetting { .. } => {
                 Self::bad_input(error)
             }
@@ -245,6 +251,7 @@ pub fn run() -> ExitCode {
         Command::Import(args) => import::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Models(args) => models::run(&args),
+        Command::Keys(args) => keys::run(&args),
         Command::Retrain(args) => retrain::run(&args),
         Command::Pipelines(args) => pipelines::run(&args),
         Command::Cluster(args) => cluster::run(&args),

@@ -4,8 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::http::{Response, StatusCode};
-use ureq::{Agent, Body};
+use ureq::http::{HeaderValue, Response, StatusCode};
+use ureq::middleware::{Middleware, MiddlewareNext};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::{Agent, Body, SendBody};
 
 use crate::Failure;
 
@@ -23,12 +25,73 @@ pub fn is_of_lines(response: &Response<Body>) -> bool {
     response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson")
 }
 
-/// Where the node is.
-#[derive(Debug, clap::Args)]
+/// The variable with the key, if no file is named.
+const KEY_VARIABLE: &str = "CELERIS_API_KEY";
+
+/// Where the node is, and by which key it knows the caller.
+#[derive(Debug, Clone, clap::Args)]
 pub struct NodeArgs {
     /// The URL of the node.
     #[arg(long, default_value = DEFAULT_URL)]
     pub url: String,
+    /// A file with the API key, if the node needs one and the variable CELERIS_API_KEY has none.
+    #[arg(long, value_name = "FILE", value_parser = Key::read)]
+    pub key_file: Option<Key>,
+    /// A file with the authorities of the node's certificate, in PEM, in place of those of the web.
+    #[arg(long, value_name = "FILE", value_parser = Authorities::read)]
+    pub ca_file: Option<Authorities>,
+}
+
+impl NodeArgs {
+    /// Another node, by the same key.
+    pub fn at(&self, url: &str) -> Self {
+        Self { url: url.to_owned(), ..self.clone() }
+    }
+
+    /// What a request says of the caller.
+    pub fn authorization(&self) -> Option<String> {
+        let key = self.key_file.as_ref().map(|Key(key)| key.clone());
+        let key = key.or_else(|| std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty()));
+        key.map(|key| format!("Bearer {}", key.trim()))
+    }
+}
+
+/// Certificates of authorities.
+#[derive(Debug, Clone)]
+pub struct Authorities(Vec<Certificate<'static>>);
+
+impl Authorities {
+    fn read(path: &str) -> Result<Self, String> {
+        let text = std::fs::read(path).map_err(|error| error.to_string())?;
+        let certificates = ureq::tls::parse_pem(&text).filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error.to_string())),
+        });
+        let certificates: Vec<Certificate<'static>> = certificates.collect::<Result<_, _>>()?;
+        if certificates.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(Self(certificates)) }
+    }
+}
+
+/// An API key, which is not shown.
+#[derive(Clone)]
+pub struct Key(String);
+
+impl Key {
+    fn read(path: &str) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let key = text.trim();
+        if key.is_empty() || !key.is_ascii() || key.contains(char::is_whitespace) {
+            return Err("it must hold one key".to_owned());
+        }
+        Ok(Self(key.to_owned()))
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Key")
+    }
 }
 
 /// A client of one node.
@@ -37,12 +100,35 @@ pub struct NodeClient {
     url: String,
 }
 
+/// Adds the key to every request.
+struct Authorize(HeaderValue);
+
+impl Middleware for Authorize {
+    fn handle(
+        &self,
+        mut request: ureq::http::Request<SendBody<'_>>,
+        next: MiddlewareNext<'_>,
+    ) -> Result<Response<Body>, ureq::Error> {
+        request.headers_mut().insert("authorization", self.0.clone());
+        next.handle(request)
+    }
+}
+
 impl NodeClient {
     /// A client of the node at this URL; `http://` may be left out. Does not connect.
     pub fn new(args: &NodeArgs) -> Self {
         let url = args.url.trim_end_matches('/');
         let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-        Self { agent: Agent::config_builder().http_status_as_error(false).build().into(), url }
+        let mut config = Agent::config_builder().http_status_as_error(false);
+        if let Some(mut value) = args.authorization().and_then(|value| HeaderValue::from_str(&value).ok()) {
+            value.set_sensitive(true);
+            config = config.middleware(Authorize(value));
+        }
+        if let Some(Authorities(authorities)) = &args.ca_file {
+            let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(authorities)).build();
+            config = config.tls_config(tls);
+        }
+        Self { agent: config.build().into(), url }
     }
 
     pub fn url(&self) -> &str {
@@ -96,6 +182,15 @@ impl NodeClient {
         self.patiently(|| self.agent.post(format!("{}{path}", self.url)).header("content-type", media_type).send(body))
     }
 
+    /// Sends a `DELETE` request.
+    ///
+    /// # Errors
+    /// If no node answers, or it refuses.
+    pub fn delete(&self, path: &str) -> Result<Value, Failure> {
+        let response = self.patiently(|| self.agent.delete(format!("{}{path}", self.url)).call())?;
+        self.accepted(response)
+    }
+
     /// Puts bytes.
     ///
     /// # Errors
@@ -132,7 +227,12 @@ impl NodeClient {
         if status.is_success() {
             return Ok(body);
         }
-        let message = format!("{} answered {status}: {}", self.url, body["detail"].as_str().unwrap_or("no detail"));
+        let hint = match status {
+            StatusCode::UNAUTHORIZED => format!("; give the key by {KEY_VARIABLE} or --key-file"),
+            _ => String::new(),
+        };
+        let detail = body["detail"].as_str().unwrap_or("no detail");
+        let message = format!("{} answered {status}: {detail}{hint}", self.url);
         Err(if status.is_client_error() { Failure::bad_input(message) } else { Failure::other(message) })
     }
 

@@ -15,6 +15,7 @@ use celeris_api::node::{self, NodeOptions};
 use celeris_api::series::Series;
 use celeris_api::server;
 use celeris_api::state::Node;
+use celeris_api::tls::Tls;
 use celeris_storage::faults;
 
 /// Runs a node.
@@ -29,10 +30,14 @@ pub struct Args {
     /// Address and port; port 0 picks a free one.
     #[arg(long)]
     listen: Option<String>,
+    /// Serves without keys or TLS also on an address that other machines reach.
+    #[arg(long)]
+    insecure: bool,
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let config = config::load(args.config.as_deref(), args.listen.as_deref()).map_err(Failure::BadInput)?;
+    let mut config = config::load(args.config.as_deref(), args.listen.as_deref()).map_err(Failure::BadInput)?;
+    config.server.insecure |= args.insecure;
     runtime()?.block_on(async move {
         let listener = listen(&config).await?;
         let node = open(&args.data_dir, &config, &listener)?;
@@ -48,6 +53,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// Opens the node of this process, which is to be served at this socket.
 pub fn open(data_dir: &Path, config: &Config, listener: &TcpListener) -> Result<Node, Failure> {
     faults::configure();
+    Tls::check(&config.server.tls).map_err(Failure::BadInput)?;
     let options = NodeOptions {
         data_dir: data_dir.to_owned(),
         binary: std::env::current_exe().map_err(Failure::other)?,
@@ -55,7 +61,39 @@ pub fn open(data_dir: &Path, config: &Config, listener: &TcpListener) -> Result<
         address: listener.local_addr().map_err(Failure::other)?,
         cluster: None,
     };
-    Ok(tokio::task::block_in_place(|| node::open(options, config))?)
+    let address = options.address;
+    let node = tokio::task::block_in_place(|| node::open(options, config))?;
+    let exposed = check_is_closed(&node, config, address);
+    if exposed.is_err() {
+        close(&node)?;
+    }
+    exposed.map(|()| node)
+}
+
+/// Fails for a node that other machines reach and that lets everyone in, or does not encrypt, unless the configuration says that
+/// it may.
+fn check_is_closed(node: &Node, config: &Config, address: SocketAddr) -> Result<(), Failure> {
+    let of_operators = config.server.operators.as_ref().and_then(|operators| operators.parse::<SocketAddr>().ok());
+    let exposed = [Some(address), of_operators].into_iter().flatten().find(|address| !address.ip().is_loopback());
+    let Some(address) = exposed.filter(|_| !config.server.insecure) else { return Ok(()) };
+    let keys = "it has no keys: make the first by `celeris keys create --role admin --name NAME --data-dir DIR`, or name a \
+                file by auth.admin_key_file";
+    let tls = "its connections are not encrypted: set server.tls.cert and server.tls.key";
+    let secret = "its cluster has no secret: set cluster.secret_file on all nodes";
+    let lacks = [
+        (!node.access.is_required(node.manager.api_keys()), keys),
+        (config.server.tls.cert.is_none(), tls),
+        (config.cluster.name.is_some() && !node.access.node_secret().exists(), secret),
+    ];
+    let lacks: Vec<&str> = lacks.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect();
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::bad_input(format!(
+        "other machines reach {address}, and {}. In a network that only your services reach, or behind a proxy that does both, \
+         serve it as it is by --insecure (server.insecure)",
+        lacks.join("; ")
+    )))
 }
 
 /// Binds the address before any long work starts, so that an address in use is reported at once.
@@ -71,9 +109,9 @@ pub async fn listen(config: &Config) -> Result<TcpListener, Failure> {
 }
 
 /// Prints the readiness line, once the node can answer: the only line on standard output, which programs can wait for.
-pub fn announce(address: SocketAddr) -> Result<(), Failure> {
+pub fn announce(url: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "ready http://{address}").and_then(|()| out.flush()).map_err(Failure::other)
+    writeln!(out, "ready {url}").and_then(|()| out.flush()).map_err(Failure::other)
 }
 
 /// Completes at the first SIGTERM or SIGINT from now on.
@@ -113,7 +151,8 @@ pub async fn serve(listener: TcpListener, node: Node, config: &Config) -> Result
             served = &mut serving => return served.map_err(Failure::other),
             () = node.joined() => {}
         }
-        announce(address)?;
+        let scheme = if config.server.tls.cert.is_some() { "https" } else { "http" };
+        announce(&format!("{scheme}://{address}"))?;
         serving.await.map_err(Failure::other)?;
         // A supervisor starts a node again that has failed.
         failure.get().map_or(Ok(()), |reason| Err(Failure::other(reason)))

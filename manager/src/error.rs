@@ -22,6 +22,16 @@ pub enum ManagerError {
     UnknownModel { model: ModelName },
     #[error("a model named {model} exists already; delete it first, or choose another name")]
     ModelExists { model: ModelName },
+    /// A field of a key to make is invalid.
+    #[error("{field}: {problem}")]
+    ApiKey { field: &'static str, problem: String },
+    /// No key would be left that may make others.
+    #[error("there would be no valid key with the role admin: make one first, by `celeris keys create --role admin`")]
+    NoAdminKey,
+    #[error("there are {max} keys already")]
+    TooManyApiKeys { max: usize },
+    #[error("no key has the id {id}; GET /v1/keys lists them")]
+    UnknownApiKey { id: String },
     #[error("this node serves {max} models already; delete one first")]
     TooManyModels { max: usize },
     #[error("dim must be from {min} to {max}, got {received}")]

@@ -6,6 +6,7 @@
 //! settings           plain data and its ranges
 //! cluster            what is asked of the other nodes: files of versions, readiness
 //! leadership         whether this node makes the decisions
+//! access             API keys and roles
 //! registry           documents, audit log and version directories: Registry, VersionStore
 //! monitoring         prediction quality and drift
 //! promotion          gate, shadow mode, switch, guard and rollback
@@ -24,6 +25,7 @@
 //!
 //! This crate is not a server and contains no training algorithms.
 
+pub mod access;
 pub mod cluster;
 mod comparison;
 pub mod decisions;
@@ -45,6 +47,7 @@ pub mod settings;
 pub mod training;
 mod triggers;
 
+pub use access::{ApiKey, ApiKeys, Grant, MadeKey, NewKey, Role, acting_for};
 pub use cluster::{Peers, Readiness, RemoteFile, VersionSource};
 pub use comparison::Comparison;
 pub use error::ManagerError;

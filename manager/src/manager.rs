@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::access::ApiKeys;
 use crate::cluster::Peers;
 use crate::decisions::DecisionMaintenance;
 use crate::error::ManagerError;
@@ -72,6 +73,7 @@ pub struct Manager {
     training: Arc<Training>,
     triggers: AutomaticRetraining,
     pipelines: Arc<Pipelines>,
+    api_keys: ApiKeys,
     policy_evaluation: PolicyEvaluation,
     decisions: Arc<DecisionMaintenance>,
 }
@@ -131,6 +133,7 @@ impl Manager {
         let promotion =
             Promotion::new(storage.clone(), predictor.clone(), registry.clone(), monitoring.clone(), peers.clone());
         let pipelines = Arc::new(Pipelines::open(storage.clone(), leadership.clone(), shared)?);
+        let api_keys = ApiKeys::open(storage.clone(), leadership.clone())?;
         let uses = Uses {
             pipelines: pipelines.clone(),
             registry: registry.clone(),
@@ -163,6 +166,7 @@ impl Manager {
                 training: training.clone(),
             },
             pipelines,
+            api_keys,
             policy_evaluation: PolicyEvaluation::new(
                 storage.clone(),
                 predictor.clone(),
@@ -242,6 +246,7 @@ impl Manager {
     /// and items that it has changed. Call it for each, in order, before records that were appended
     /// after it are applied. What takes longer is done by a thread.
     pub fn applied(&self, documents: &[RegistryKey], items: &[ChangedItem]) {
+        self.api_keys.take_in(documents);
         self.pipelines.take_in(documents);
         if let Some(following) = &self.following {
             following.following().applied(documents, items);
@@ -319,6 +324,12 @@ impl Manager {
     #[must_use]
     pub fn pipelines(&self) -> &Pipelines {
         &self.pipelines
+    }
+
+    /// Keys of clients.
+    #[must_use]
+    pub fn api_keys(&self) -> &ApiKeys {
+        &self.api_keys
     }
 
     /// Off-policy evaluation.

@@ -22,7 +22,7 @@ pub const RECORD: &str = "CELERIS_SKIPPED";
 pub enum Need {
     /// `chromium` and `chromedriver`.
     Browser,
-    /// `curl`, `python3` and `node`, which commands of the documents call.
+    /// `curl`, `python3` and `node`, which commands of the documents call, and `openssl`.
     Commands,
     /// The right to mount a small file system.
     Mount,

@@ -13,6 +13,7 @@ use crate::wait::DEADLINE;
 pub struct Client {
     agent: Agent,
     url: String,
+    key: Option<String>,
 }
 
 /// A complete response.
@@ -33,7 +34,7 @@ impl Client {
     pub(crate) fn new(url: String) -> Self {
         let agent =
             Agent::config_builder().http_status_as_error(false).max_redirects(0).timeout_global(Some(DEADLINE)).build();
-        Self { agent: agent.into(), url }
+        Self { agent: agent.into(), url, key: None }
     }
 
     /// Base URL of the node, `http://HOST:PORT`.
@@ -49,6 +50,21 @@ impl Client {
     #[must_use]
     pub fn address(&self) -> &str {
         self.url.strip_prefix("http://").expect("nodes announce an http address").trim_end_matches('/')
+    }
+
+    /// The same node, by this API key.
+    #[must_use]
+    pub fn with_key(&self, key: &str) -> Self {
+        Self { key: Some(key.to_owned()), ..self.clone() }
+    }
+
+    /// A request with the key.
+    fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
+        let request = Request::builder().method(method).uri(format!("{}{path}", self.url));
+        match &self.key {
+            Some(key) => request.header("authorization", format!("Bearer {key}")),
+            None => request,
+        }
     }
 
     /// A client of one model.
@@ -78,7 +94,7 @@ impl Client {
         headers: &[(&str, &str)],
         body: &Value,
     ) -> Result<Reply, ureq::Error> {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
+        let mut request = self.request(method, path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -98,7 +114,7 @@ impl Client {
         content_type: &str,
         body: &str,
     ) -> Result<ureq::http::Response<Body>, ureq::Error> {
-        let request = Request::builder().method(method).uri(format!("{}{path}", self.url));
+        let request = self.request(method, path);
         if body.is_empty() && method != "POST" {
             return self.agent.run(request.body(())?);
         }

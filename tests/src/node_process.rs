@@ -24,6 +24,7 @@ pub struct ProcessOptions {
     pause_at: Option<String>,
     binary: Option<PathBuf>,
     host: Option<Host>,
+    listen: Option<String>,
     automatic: bool,
 }
 
@@ -78,6 +79,13 @@ impl ProcessOptions {
         self
     }
 
+    /// Listens on this address in place of a free port of this machine.
+    #[must_use]
+    pub fn listen(mut self, address: &str) -> Self {
+        self.listen = Some(address.to_owned());
+        self
+    }
+
     /// Runs the process on this host; neither with limits nor with another binary.
     #[must_use]
     pub fn host(mut self, host: Host) -> Self {
@@ -106,8 +114,8 @@ impl ProcessOptions {
     #[track_caller]
     pub fn try_serve(&self, data_dir: &Path) -> Result<NodeProcess, Exit> {
         let address = self.host.as_ref().map_or("127.0.0.1", Host::address);
-        let mut arguments: Vec<OsString> =
-            ["serve", "--listen", &format!("{address}:0"), "--data-dir"].map(Into::into).into();
+        let listen = self.listen.clone().unwrap_or_else(|| format!("{address}:0"));
+        let mut arguments: Vec<OsString> = ["serve", "--listen", &listen, "--data-dir"].map(Into::into).into();
         arguments.push(data_dir.into());
         if let Some(config) = &self.config {
             arguments.extend(["--config".into(), config.into()]);
@@ -132,6 +140,10 @@ impl ProcessOptions {
         };
         if let Some(point) = &self.pause_at {
             command.env("FAILPOINTS", format!("{point}=pause"));
+        }
+        if self.host.is_some() {
+            // Its network is that of the test alone.
+            command.env("CELERIS_SERVER__INSECURE", "true");
         }
         if self.automatic {
             command.env_remove(ON_REQUEST.0);
@@ -251,6 +263,12 @@ impl NodeProcess {
             Err(RecvTimeoutError::Timeout) => panic!("the node was not ready within {} seconds", DEADLINE.as_secs()),
             Err(RecvTimeoutError::Disconnected) => Err(node.await_exit()),
         }
+    }
+
+    /// A client of another socket of this node.
+    #[must_use]
+    pub fn client_at(&self, url: &str) -> Client {
+        Client::new(url.to_owned())
     }
 
     /// A client of this node; the client may outlive the node.

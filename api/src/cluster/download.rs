@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{Request, StatusCode, header};
+use axum::http::{HeaderMap, Request, StatusCode, header};
 use celeris_pipelines::ObjectId;
 use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::Client;
@@ -37,16 +37,18 @@ const ERROR_BYTES_MAX: usize = 500;
 #[derive(Clone)]
 pub struct Downloader {
     client: Client<HttpConnector, Body>,
+    /// Of every request: by which the other nodes know this one.
+    headers: HeaderMap,
     runtime: Handle,
 }
 
 impl Downloader {
     /// Must be called within a runtime, which reads from the network.
     #[must_use]
-    pub fn start() -> Self {
+    pub fn start(headers: HeaderMap) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        Self { client: Client::builder(TokioExecutor::new()).build(connector), runtime: Handle::current() }
+        Self { client: Client::builder(TokioExecutor::new()).build(connector), headers, runtime: Handle::current() }
     }
 
     /// Waits for something that the runtime is to bring, or for this time, and returns it or nothing. Blocks
@@ -93,7 +95,8 @@ impl Downloader {
     pub fn post(&self, url: &str, path: &str, document: &impl Serialize) -> io::Result<()> {
         let body = serde_json::to_vec(document).map_err(io::Error::other)?;
         let request = Request::post(url_at(url, path)).header(header::CONTENT_TYPE, "application/json");
-        let request = request.body(Body::from(body)).map_err(io::Error::other)?;
+        let mut request = request.body(Body::from(body)).map_err(io::Error::other)?;
+        request.headers_mut().extend(self.headers.clone());
         let (answered, answer) = std::sync::mpsc::sync_channel(1);
         let client = self.client.clone();
         self.runtime.spawn(async move {
@@ -109,7 +112,8 @@ impl Downloader {
     /// # Errors
     /// If the node does not answer in time, or not with 200: `NotFound` for 404, and `ResourceBusy` for 503.
     pub fn get(&self, url: &str, path: &str) -> io::Result<Reply> {
-        let request = Request::get(url_at(url, path)).body(Body::empty()).map_err(io::Error::other)?;
+        let mut request = Request::get(url_at(url, path)).body(Body::empty()).map_err(io::Error::other)?;
+        request.headers_mut().extend(self.headers.clone());
         let (parts, received) = mpsc::channel(PARTS_MAX);
         let client = self.client.clone();
         // A timer is made within the runtime; the thread that blocks may have none.
@@ -206,7 +210,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_thread_outside_of_the_runtime_reads_a_file_of_another_node() {
         let url = answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole").await;
-        let downloader = Downloader::start();
+        let downloader = Downloader::start(HeaderMap::new());
         let read = move || {
             let mut reply = downloader.get(&url, "/file").unwrap();
             let mut text = String::new();
@@ -227,7 +231,7 @@ mod tests {
             ("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n", io::ErrorKind::Other),
         ] {
             let url = answering(reply).await;
-            let downloader = Downloader::start();
+            let downloader = Downloader::start(HeaderMap::new());
             let get = move || downloader.get(&url, "/file").map(drop).unwrap_err();
             let error = tokio::task::spawn_blocking(get).await.unwrap();
             assert_eq!(error.kind(), kind, "{error}");

@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::headers::{of_next_hop, placement_of, remove_of_connection};
 use super::kept::Kept;
 use super::router::Peer;
+use crate::access::NodeSecret;
 
 /// How long a connection to another node may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -59,12 +60,13 @@ pub enum Answered {
 /// The client of the other nodes: kept-alive HTTP/1.1.
 pub struct Forwarder {
     client: Client<HttpConnector, Body>,
+    secret: NodeSecret,
     /// One permit for each request to a node.
     permits: Mutex<HashMap<NodeName, Arc<Semaphore>>>,
 }
 
 impl Forwarder {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(secret: NodeSecret) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -74,7 +76,7 @@ impl Forwarder {
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .build(connector);
-        Self { client, permits: Mutex::default() }
+        Self { client, secret, permits: Mutex::default() }
     }
 
     /// Sends a request to a node and reads its reply. `from` are this node and the revision of its
@@ -149,6 +151,7 @@ impl Forwarder {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         parts.uri = url_at(&peer.url, path).parse().map_err(|_| Failure::NotSent(format!("{}: no URL", peer.url)))?;
         of_next_hop(&mut parts.headers, (node.as_str(), revision));
+        self.secret.sign(&mut parts.headers, parts.extensions.get());
         let mut next = Request::new(body);
         (*next.method_mut(), *next.uri_mut(), *next.headers_mut()) = (parts.method, parts.uri, parts.headers);
         let mut response = self.client.request(next).await.map_err(|error| {

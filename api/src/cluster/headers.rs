@@ -5,9 +5,8 @@ use celeris_model::{ModelId, Partition, PlacementRevision};
 
 /// Marks a request that another node has forwarded: it is not forwarded again.
 ///
-/// Nodes do not authenticate each other yet; a client that sends it only gets 421 where another
-/// node owns the user.
-const HOP: HeaderName = HeaderName::from_static("celeris-hop");
+/// In a cluster without a secret, a client that sends it only gets 421 where another node owns the user.
+pub const HOP: HeaderName = HeaderName::from_static("celeris-hop");
 
 /// The revision of the placement that the sender of a request, or of a 421, knows.
 const PLACEMENT: HeaderName = HeaderName::from_static("celeris-placement");

@@ -19,6 +19,7 @@ use super::context_fields::define_at_coordinator;
 use super::freshness::{Confirming, Freshness, Settling};
 use super::versions::PeerVersions;
 use super::{Downloader, Membership, erase_left_decisions, finish_replacing, receive, remove_outgoing, set_aside};
+use crate::access::NodeSecret;
 use crate::config;
 
 /// Maximum size of a log in NATS, which the servers reserve for each. Appends beyond it wait until it is trimmed.
@@ -112,7 +113,12 @@ impl Member {
     ///
     /// # Errors
     /// `Directory`, before a cluster is founded that the node cannot take part in, or those of [`Joined::join`].
-    pub fn join(config: &config::Cluster, address: SocketAddr, dir: &Path) -> Result<Option<Self>, JoinError> {
+    pub fn join(
+        config: &config::Cluster,
+        address: SocketAddr,
+        dir: &Path,
+        secret: &NodeSecret,
+    ) -> Result<Option<Self>, JoinError> {
         let Some(mut options) = options(config, address) else { return Ok(None) };
         let unfit = |what: String| Err(JoinError::Directory(format!("the data directory {} {what}", dir.display())));
         match DirectoryContents::of(dir)? {
@@ -136,7 +142,7 @@ impl Member {
         let joined = Handle::current().block_on(Joined::join(options))?;
         Ok(Some(Self {
             joined,
-            downloader: Downloader::start(),
+            downloader: Downloader::start(secret.headers()),
             running: Running::default(),
             ready_within: config.ready_within,
         }))

@@ -26,12 +26,13 @@ use celeris_storage::{Storage, StorageError};
 use tokio::sync::{Semaphore, watch};
 
 use self::moved_decisions::MovedDecisions;
+use crate::access::NodeSecret;
 use crate::hosts::without_port;
 
 pub use download::{Downloader, Reply};
 pub use forward::{Answered, Failure, Forwarder, url_at};
 pub use freshness::{Confirming, Freshness, STALE_AFTER, Settling, Unmeasured};
-pub use headers::{Hop, MODEL_ID, OWNER, asks_for_redirect, owner, placement_of, set_placement};
+pub use headers::{HOP, Hop, MODEL_ID, OWNER, asks_for_redirect, owner, placement_of, set_placement};
 pub use kept::{Kept, NDJSON};
 pub use member::{JoinError, Member, Parts, begin_incarnation, check_recovery};
 pub use replies::{LineReply, Outcome};
@@ -65,12 +66,12 @@ const SENDERS: usize = 15;
 impl Cluster {
     /// The cluster that the node is a member of; clients may have `streams` open to each node.
     #[must_use]
-    pub fn new(Membership { views, freshness }: Membership, streams: usize) -> Self {
+    pub fn new(Membership { views, freshness }: Membership, streams: usize, secret: NodeSecret) -> Self {
         let streams = Arc::new(Semaphore::new(streams.saturating_mul(SENDERS).min(Semaphore::MAX_PERMITS)));
         Self {
             views,
             freshness,
-            forwarder: Arc::new(Forwarder::new()),
+            forwarder: Arc::new(Forwarder::new(secret)),
             streams,
             moved_decisions: MovedDecisions::default(),
         }

@@ -1,6 +1,7 @@
 //! The section `[cluster]`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use celeris_model::ids::PARTITIONS;
@@ -25,6 +26,10 @@ pub struct Cluster {
     /// listening address, which other machines reach only if it is an address of theirs.
     #[schema(value_type = Option<String>)]
     pub url: Option<String>,
+    /// A file with the secret by which the nodes know each other, the same on all of them: at least 32 characters, without
+    /// white space. Without it, any program that reaches a node may ask what only nodes ask, and the cluster takes no keys of clients.
+    #[schema(value_type = Option<String>)]
+    pub secret_file: Option<PathBuf>,
     /// The addresses of the NATS servers, such as `nats://10.0.0.1:4222`.
     pub nats: Vec<String>,
     /// The monitoring addresses of the NATS servers, such as `http://10.0.0.1:8222`. The node reads there
@@ -55,6 +60,7 @@ impl Default for Cluster {
             name: None,
             node: None,
             url: None,
+            secret_file: None,
             nats: Vec::new(),
             nats_monitor: Vec::new(),
             unsafe_no_sync: false,

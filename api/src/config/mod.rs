@@ -2,6 +2,7 @@
 //! ones; unknown keys are rejected.
 
 mod addresses;
+mod auth;
 mod cluster;
 mod limits;
 mod memory;
@@ -9,17 +10,20 @@ mod server;
 mod sizes;
 mod sources;
 mod store;
+mod tls;
 mod training;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use auth::{Auth, Oidc};
 pub use cluster::Cluster;
 pub use limits::Limits;
 pub use memory::Memory;
 pub use server::Server;
 pub use sources::{load, load_from};
 pub use store::{Decisions, Sealing, Verification};
+pub use tls::Tls;
 pub use training::{Training, TrainingLimits};
 
 /// The configuration of a node.
@@ -30,6 +34,9 @@ pub use training::{Training, TrainingLimits};
 pub struct Config {
     #[schema(inline)]
     pub server: Server,
+    /// Who may use the node.
+    #[schema(inline)]
+    pub auth: Auth,
     /// Limits of requests.
     #[schema(inline)]
     pub limits: Limits,

@@ -1,11 +1,13 @@
 //! The section `[server]`.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::addresses::{is_host, is_origin};
+use super::tls::Tls;
 
 /// The listening socket and its connections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -13,6 +15,13 @@ use super::addresses::{is_host, is_origin};
 pub struct Server {
     /// Address and port; port 0 picks a free one.
     pub listen: String,
+    /// Address and port of a second socket, for operators: then `/metrics`, `/docs` and the page are served there alone, and the
+    /// whole API as well.
+    #[schema(value_type = Option<String>)]
+    pub operators: Option<String>,
+    /// Serves without keys or TLS also on addresses that other machines reach, which the node refuses otherwise: for a network
+    /// that only your services reach, or behind a proxy that does both.
+    pub insecure: bool,
     /// Host names by which clients reach the node, without ports. The loopback names and the
     /// listening address are always accepted; requests for any other host are rejected.
     pub hosts: Vec<String>,
@@ -30,17 +39,23 @@ pub struct Server {
     #[serde(with = "humantime_serde")]
     #[schema(value_type = String)]
     pub drain_timeout: Duration,
+    /// Encryption of connections.
+    #[schema(inline)]
+    pub tls: Tls,
 }
 
 impl Default for Server {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:7117".to_owned(),
+            operators: None,
+            insecure: false,
             hosts: Vec::new(),
             origins: Vec::new(),
             connections: 4096,
             idle_timeout: Duration::from_secs(75),
             drain_timeout: Duration::from_secs(10),
+            tls: Tls::default(),
         }
     }
 }
@@ -61,6 +76,9 @@ impl Server {
                  scheme's own, in lower case, such as \"https://app.example\""
             ));
         }
-        Ok(())
+        if let Some(operators) = self.operators.as_ref().filter(|of| of.parse::<SocketAddr>().is_err()) {
+            return Err(format!("server.operators: {operators:?} is no address and port, such as \"127.0.0.1:7118\""));
+        }
+        self.tls.check()
     }
 }

@@ -50,6 +50,7 @@ pub fn load_from(
         listen.clone_into(&mut config.server.listen);
     }
     config.server.check()?;
+    config.auth.check()?;
     config.decisions.check()?;
     config.training.options()?;
     config.cluster.check(&config.server.listen)?;

@@ -11,6 +11,9 @@ use futures_util::FutureExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::OwnedSemaphorePermit;
 
+use celeris_manager::acting_for;
+
+use crate::access::Principal;
 use crate::error::ApiError;
 use crate::media_types::{self, MediaType};
 use crate::routing;
@@ -37,11 +40,13 @@ pub async fn bound(State((node, threads)): State<(Node, Threads)>, request: Requ
         let Ok(_permit) = node.permits.try_acquire() else {
             return Err(rejected("too many requests are under way on this node; try again"));
         };
-        let run = |next: Next, request| async {
+        let run = |next: Next, request: Request| async {
+            let principal = request.extensions().get::<Principal>().map(|principal| principal.name().to_owned());
             match threads {
                 Threads::OfSockets => Ok(next.run(request).await),
                 Threads::Serving => node.compute.run(next.run(request)).await,
-                Threads::Operating => node.compute.operate(next.run(request)).await,
+                // Their changes are in audit logs.
+                Threads::Operating => node.compute.operate(acting_for(principal, next.run(request))).await,
             }
         };
         match &node.cluster {

@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use metrics::Histogram;
 
 use crate::error::ApiError;
-use crate::middleware::origins::Origins;
+use crate::middleware::admission::Admission;
 
 /// The route label of unknown paths.
 const NO_ROUTE: &str = "none";
@@ -30,16 +30,20 @@ thread_local! {
     static HISTOGRAMS: RefCell<HashMap<String, OfRoute, RandomState>> = RefCell::default();
 }
 
-/// Checks host and origin, answers the request, measures and logs it. The route is the pattern of
+/// Checks host, origin and key, answers the request, measures and logs it. The route is the pattern of
 /// the path, not the path itself. If the handler panics, the answer is a 500, and the connection
 /// stays open. One layer does all this, because axum boxes the rest of the stack for each layer at
 /// every request.
-pub async fn measure(State(origins): State<Option<Arc<Origins>>>, request: Request, next: Next) -> Response {
+pub async fn measure(State(admission): State<Option<Arc<Admission>>>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let method = method_label(request.method());
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let response = match origins.map_or(Ok(()), |origins| origins.check(&request)) {
-        Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(panicked),
+    let admitted = match &admission {
+        Some(admission) => admission.admit(request).await,
+        None => Ok(request),
+    };
+    let response = match admitted {
+        Ok(request) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(panicked),
         Err(rejected) => rejected.into_response(),
     };
     let elapsed = started.elapsed();

@@ -1,5 +1,6 @@
 //! Layers of the router.
 
+pub mod admission;
 pub mod limits;
 pub mod metrics;
 pub mod origins;

@@ -70,7 +70,7 @@ impl Origins {
         let cors = CorsLayer::new()
             .allow_origin(AllowOrigin::list(self.sites.iter().cloned()))
             .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
-            .allow_headers([header::CONTENT_TYPE])
+            .allow_headers([header::CONTENT_TYPE, header::AUTHORIZATION])
             .max_age(PREFLIGHT_MAX_AGE);
         (!self.sites.is_empty()).then_some(cors)
     }

@@ -10,6 +10,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::asking::Asking;
 use crate::error::ApiError;
 use crate::extract::{Body, InModel, InPath, Params};
 use crate::paging;
@@ -68,7 +69,11 @@ pub struct JobsWanted {
 /// Lists the retrain jobs of all models, the latest first. The latest 200 are kept.
 #[utoipa::path(get, path = "/v1/jobs", tag = "versions", params(JobsWanted),
     responses((status = 200, body = Jobs)))]
-async fn list_jobs(State(node): State<Node>, Params(wanted): Params<JobsWanted>) -> Result<Json<Jobs>, ApiError> {
+async fn list_jobs(
+    State(node): State<Node>,
+    asking: Asking,
+    Params(wanted): Params<JobsWanted>,
+) -> Result<Json<Jobs>, ApiError> {
     let limit = paging::entries(wanted.limit)?;
     if let Some(before) = &wanted.before {
         // All ids have the same form.
@@ -79,6 +84,7 @@ async fn list_jobs(State(node): State<Node>, Params(wanted): Params<JobsWanted>)
     jobs.retain(|job| {
         model.is_none_or(|model| job.model_id == model)
             && wanted.before.as_ref().is_none_or(|before| job.job.as_str() < before.as_str())
+            && asking.covers(&node, &job.model)
     });
     jobs.truncate(limit);
     let next = paging::next(&jobs, limit, |job| job.job.clone());
@@ -88,6 +94,10 @@ async fn list_jobs(State(node): State<Node>, Params(wanted): Params<JobsWanted>)
 /// Returns the progress of a job, or its result.
 #[utoipa::path(get, path = "/v1/jobs/{job}", tag = "versions", params(InPath),
     responses((status = 200, body = Job)))]
-async fn get_job(State(node): State<Node>, InPath(job): InPath) -> Result<Json<Job>, ApiError> {
-    Ok(Json(node.manager.training().jobs().get(&job)?.into()))
+async fn get_job(State(node): State<Node>, asking: Asking, InPath(job): InPath) -> Result<Json<Job>, ApiError> {
+    let job = node.manager.training().jobs().get(&job)?;
+    if !asking.covers(&node, &job.model) {
+        return Err(ApiError::not_permitted("the key is for other models or streams"));
+    }
+    Ok(Json(job.into()))
 }

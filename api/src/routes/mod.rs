@@ -11,6 +11,7 @@ pub mod exploration;
 pub mod health;
 pub mod items;
 pub mod jobs;
+pub mod keys;
 pub mod metrics;
 pub mod models;
 pub mod objects;

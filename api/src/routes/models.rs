@@ -7,6 +7,7 @@ use celeris_manager::{ModelConfig, ModelRecord, NameKind};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::asking::Asking;
 use crate::description::Conflict;
 use crate::error::ApiError;
 use crate::extract::{Body, InModel, Text, parse};
@@ -68,17 +69,26 @@ fn describe(node: &Node, record: ModelRecord) -> Result<Model, ApiError> {
     })
 }
 
-/// Lists all models, then the selections, then models and selections that are out of service.
+/// Lists all models, then the selections, then models and selections that are out of service; those that the key is for.
 #[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = Models)))]
-async fn list_models(State(node): State<Node>) -> Result<Json<Models>, ApiError> {
+async fn list_models(State(node): State<Node>, asking: Asking) -> Result<Json<Models>, ApiError> {
     let mut models = Vec::new();
     for record in node.manager.registry().models()? {
+        if !asking.covers(&node, &record.config.name) {
+            continue;
+        }
         models.push(ModelOrSelection::Model(describe(&node, record)?.into()));
     }
     for record in node.manager.registry().selections()? {
+        if !asking.covers(&node, &record.name) {
+            continue;
+        }
         models.push(ModelOrSelection::Selection(selections::describe(&node, record).await?.into()));
     }
     for celeris_manager::Unavailable { name, kind, reason } in node.manager.registry().unavailable()? {
+        if !asking.covers(&node, &name) {
+            continue;
+        }
         let kind = match kind {
             NameKind::Model => Kind::Model,
             NameKind::Selection => Kind::Selection,

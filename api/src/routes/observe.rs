@@ -9,7 +9,9 @@ use tokio::sync::mpsc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::access::{Counted, Principal};
 use crate::answer::Answer;
+use crate::asking::Asking;
 use crate::description::Gone;
 use crate::error::ApiError;
 use crate::extract::{InModel, parse};
@@ -36,8 +38,12 @@ pub fn streams() -> OpenApiRouter<Node> {
 pub async fn observe(
     State(node): State<Node>,
     InModel(model): InModel,
+    Asking(principal): Asking,
     ForUser { body, .. }: ForUser<ObserveBody>,
 ) -> Result<Response, ApiError> {
+    if let Some(principal) = &principal {
+        node.access.take(principal, Counted::Observations, 1.0)?;
+    }
     let observation = body.observation()?;
     if let (Some(cluster), Some(decision)) = (&node.cluster, &observation.decision) {
         let decided_by = node.predictor.models().decides_as(&model)?;
@@ -65,10 +71,11 @@ pub async fn observe(
 async fn observe_lines(
     State(node): State<Node>,
     InModel(model): InModel,
+    Asking(principal): Asking,
     request: Request,
 ) -> Result<Response, ApiError> {
     if node.cluster.is_some() {
-        return Box::pin(answer_lines(node, model, request)).await;
+        return Box::pin(answer_lines(node, (model, principal), request)).await;
     }
     let model = OfStream::new(&node.predictor, model)?;
     let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;
@@ -76,7 +83,7 @@ async fn observe_lines(
     let parsed = ndjson::read((request.into_body(), form), reading, PARSED_BATCHES).await?;
     let (begun, receiver) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
     let answering = node.clone();
-    tokio::spawn(async move { begin_all(&node, &model, parsed, begun).await });
+    tokio::spawn(async move { begin_all((&node, principal.as_ref()), &model, parsed, begun).await });
     let answers = futures_util::stream::unfold((answering, receiver, permit), |(node, mut receiver, permit)| async {
         let batch = receiver.recv().await?.begun().await;
         let answers = match batch {
@@ -88,14 +95,15 @@ async fn observe_lines(
     Ok(line_replies::respond(answers, form).await)
 }
 
-/// Dispatches the batches of a stream to the ingest pool, and passes them on to the response.
+/// Dispatches the batches of a stream to the ingest pool, at the rate of its principal, and passes them on to the response.
 async fn begin_all(
-    node: &Node,
+    (node, principal): (&Node, Option<&Principal>),
     model: &OfStream,
     mut parsed: mpsc::Receiver<Vec<Line<Observation>>>,
     begun: mpsc::Sender<Dispatched>,
 ) {
     while let Some(lines) = parsed.recv().await {
+        node.access.pace(principal, lines.len()).await;
         let goes_on = !parsed.is_empty() && begun.capacity() > 1;
         let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
         let dispatched = node.ingest_pool.dispatch(model, lines, ack).await;

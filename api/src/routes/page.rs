@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::extract::Path;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
@@ -12,6 +12,15 @@ use crate::state::Node;
 /// Allows only scripts, styles, images and requests of the node itself.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                                        connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// No other site shows the page, learns where its visitor was, or has its files read as something else.
+const SECURITY_HEADERS: [(HeaderName, &str); 5] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
@@ -58,6 +67,7 @@ files![
     ("graph.js", JAVASCRIPT),
     ("jobs.js", JAVASCRIPT),
     ("layers.js", JAVASCRIPT),
+    ("login.js", JAVASCRIPT),
     ("models.js", JAVASCRIPT),
     ("newmodel.js", JAVASCRIPT),
     ("operate.js", JAVASCRIPT),
@@ -98,6 +108,7 @@ fn file(name: &str) -> Response {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
+    headers.extend(SECURITY_HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
     // The files change with the binary and have no version of their own.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     (headers, *contents).into_response()

@@ -336,6 +336,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::access::NodeSecret;
     use crate::cluster::{Confirming, Freshness, Membership, Unmeasured};
 
     fn name(text: &str) -> NodeName {
@@ -372,7 +373,7 @@ mod tests {
 
     fn cluster(view: ClusterView) -> (watch::Sender<ClusterView>, Cluster) {
         let (sender, views) = watch::channel(view);
-        (sender, Cluster::new(Membership { views, freshness: Arc::new(Unmeasured) }, 1))
+        (sender, Cluster::new(Membership { views, freshness: Arc::new(Unmeasured) }, 1, NodeSecret::default()))
     }
 
     /// A node that answers everything with `b`; returns its URL.
@@ -430,7 +431,7 @@ mod tests {
         for found in found {
             let (sender, views) = watch::channel(view("a", &url));
             let freshness = Arc::new(Deposed(sender, view("b", &url)));
-            let cluster = Cluster::new(Membership { views, freshness }, 1);
+            let cluster = Cluster::new(Membership { views, freshness }, 1, NodeSecret::default());
             let answered = exchange(&cluster, Repeat::Safe, None).run(async |_: Request| Ok(found())).await.unwrap();
             assert_eq!((answered.status(), &*text(answered).await), (StatusCode::OK, "b"));
         }

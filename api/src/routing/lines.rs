@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::answering::Answering;
 use super::exchange::unanswered;
+use crate::access::Principal;
 use crate::cluster::{Hop, Peer, Place, Target, Upstream, Watching, log_of};
 use crate::error::ApiError;
 use crate::extract::parse;
@@ -71,7 +72,11 @@ fn parsed(line: &[u8]) -> Result<Parsed, ApiError> {
 ///
 /// # Errors
 /// If the stream is refused as a whole.
-pub async fn answer_lines(node: Node, model: ModelName, request: Request) -> Result<Response, ApiError> {
+pub async fn answer_lines(
+    node: Node,
+    (model, principal): (ModelName, Option<Principal>),
+    request: Request,
+) -> Result<Response, ApiError> {
     let Some(cluster) = &node.cluster else { return Err(ApiError::internal("this node is in no cluster")) };
     let hop = Hop::of(request.headers());
     let model = OfStream::new(&node.predictor, model)?;
@@ -87,7 +92,7 @@ pub async fn answer_lines(node: Node, model: ModelName, request: Request) -> Res
     let (answered, answers) = watch::channel(0);
     let (views, of_answers) = (cluster.watch(), (node.clone(), model.clone()));
     let answering = Answering::new(of_answers, hop, answered);
-    let dealer = Dealer::new((node.clone(), model), hop, (views, answers));
+    let dealer = Dealer::new((node.clone(), model, principal), hop, (views, answers));
     tokio::spawn(dealer.deal_all(lines, begun));
     let replies =
         futures_util::stream::unfold((answering, batches, permit), |(mut answering, mut batches, permit)| async {
@@ -107,6 +112,8 @@ struct Abandoned;
 struct Dealer {
     node: Node,
     model: OfStream,
+    /// Whose rate of observations the lines are dealt at.
+    principal: Option<Principal>,
     hop: Option<Hop>,
     views: Watching,
     /// The view by which lines are dealt.
@@ -120,16 +127,17 @@ struct Dealer {
 
 impl Dealer {
     fn new(
-        (node, model): (Node, OfStream),
+        (node, model, principal): (Node, OfStream, Option<Principal>),
         hop: Option<Hop>,
         (mut views, answered): (Watching, watch::Receiver<u64>),
     ) -> Self {
         let view = views.view().clone();
-        Self { node, model, hop, views, view, upstreams: HashMap::new(), dealt: 0, answered }
+        Self { node, model, principal, hop, views, view, upstreams: HashMap::new(), dealt: 0, answered }
     }
 
     async fn deal_all(mut self, mut parsed: mpsc::Receiver<Vec<Line<Parsed>>>, begun: mpsc::Sender<Batch>) {
         while let Some(lines) = parsed.recv().await {
+            self.node.access.pace(self.principal.as_ref(), lines.len()).await;
             let goes_on = !parsed.is_empty() && begun.capacity() > 1;
             let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
             let Ok(()) = self.renew().await else { return };

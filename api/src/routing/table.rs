@@ -49,7 +49,7 @@ pub struct Rule {
 /// An operation: method and path as in the description.
 type Operation = (Method, &'static str, Route, Repeat);
 
-static OPERATIONS: [Operation; 52] = {
+static OPERATIONS: [Operation; 55] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
         Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Lines, Observation, UserInBody, UserInPath,
@@ -102,6 +102,9 @@ static OPERATIONS: [Operation; 52] = {
         (Method::POST, "/v1/pipelines/{pipeline}/run", Any, Safe),
         (Method::GET, "/v1/objects/{object}", Any, Safe),
         (Method::PUT, "/v1/objects/{object}", Coordinator, Safe),
+        (Method::GET, "/v1/keys", Any, Safe),
+        (Method::POST, "/v1/keys", Coordinator, Never),
+        (Method::DELETE, "/v1/keys/{key}", Coordinator, Safe),
         (Method::GET, "/v1/cluster", Any, Safe),
         (Method::POST, "/v1/cluster/drain", Any, Safe),
         (Method::GET, "/healthz", Any, Safe),

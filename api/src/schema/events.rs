@@ -63,6 +63,9 @@ pub struct Event {
     pub at: i64,
     pub kind: EventKind,
     pub by: Actor,
+    /// Who asked for it: the key, or the node that has forwarded the request. Null on a node that is open, and for what the node
+    /// does by itself.
+    pub principal: Option<String>,
     /// The reason, as text with figures.
     pub why: String,
     /// The previously active version.
@@ -89,12 +92,13 @@ pub struct Events {
 
 impl From<NumberedEvent> for Event {
     fn from(NumberedEvent { number, event }: NumberedEvent) -> Self {
-        let manager::Event { at, model: _, model_id: _, kind, by, why, before, after, details } = event;
+        let manager::Event { at, model: _, model_id: _, kind, by, principal, why, before, after, details } = event;
         Self {
             number,
             at: at.0,
             kind: kind.into(),
             by: by.into(),
+            principal,
             why,
             before: before.map(|version| version.0),
             after: after.map(|version| version.0),

@@ -102,6 +102,7 @@ pub mod filters;
 pub mod ids;
 pub mod items;
 pub mod jobs;
+pub mod keys;
 pub mod models;
 pub mod observations;
 pub mod pipelines;

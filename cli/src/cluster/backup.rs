@@ -15,6 +15,7 @@ use celeris_manager::{RemoteFile, VersionSource, VersionsKept, keep_objects, kee
 use celeris_pipelines::ObjectId;
 use celeris_storage::{DiskSpace, Storage, StorageOptions};
 use serde_json::Value;
+use ureq::http::{HeaderMap, HeaderValue, header};
 
 use super::{cluster_of, events_of, list, text_of};
 use crate::Failure;
@@ -53,14 +54,14 @@ pub(super) struct BackupArgs {
 pub(super) fn run(args: &BackupArgs) -> Result<(), Failure> {
     let client = NodeClient::new(&args.node);
     let reply = cluster_of(&client)?;
-    check_is_whole(&reply)?;
+    check_is_whole(&args.node, &reply)?;
     prepare(&args.out)?;
     let incomplete = args.out.join(INCOMPLETE);
     stop_at_interrupt(&incomplete);
     let runtime = runtime()?;
     let downloader = {
         let _entered = runtime.enter();
-        Downloader::start()
+        Downloader::start(authorization(&args.node))
     };
     let nodes = Nodes { urls: urls(&client, &reply), downloader };
     let made = make(&nodes, &incomplete).and_then(|summary| {
@@ -76,6 +77,12 @@ pub(super) fn run(args: &BackupArgs) -> Result<(), Failure> {
             Err(failure)
         }
     }
+}
+
+/// The header with the key.
+fn authorization(args: &NodeArgs) -> HeaderMap {
+    let value = args.authorization().and_then(|value| HeaderValue::from_str(&value).ok());
+    value.map(|value| (header::AUTHORIZATION, value)).into_iter().collect()
 }
 
 fn failed(problem: &str) -> Failure {
@@ -103,10 +110,10 @@ fn flaw(reply: &Value) -> Option<String> {
 }
 
 /// Fails if the store of the node lacks what others have, and names a better node.
-fn check_is_whole(reply: &Value) -> Result<(), Failure> {
+fn check_is_whole(args: &NodeArgs, reply: &Value) -> Result<(), Failure> {
     let Some(flaw) = flaw(reply) else { return Ok(()) };
     let better = list(&reply["map"]["nodes"]).find(|node| {
-        let client = NodeClient::new(&NodeArgs { url: text_of(&node["url"]).to_owned() });
+        let client = NodeClient::new(&args.at(text_of(&node["url"])));
         cluster_of(&client).is_ok_and(|reply| self::flaw(&reply).is_none())
     });
     let advice = match better {

@@ -92,7 +92,7 @@ async fn make_ready(node: &Node, listener: &TcpListener, model: &ModelName, args
     if args.contexts {
         eprintln!("rankings depend on device (phone, tablet, desktop) and hour; the page has a field for each");
     }
-    if args.exit_when_ready { announce(address) } else { Ok(()) }
+    if args.exit_when_ready { announce(&format!("http://{address}")) } else { Ok(()) }
 }
 
 /// Whether an earlier run has trained a version. An interrupted run is resumed: observation ids

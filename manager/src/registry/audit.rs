@@ -14,6 +14,7 @@ use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::access::principal;
 use crate::error::ManagerError;
 
 /// Number of events kept per model.
@@ -87,6 +88,9 @@ pub struct Event {
     pub model_id: ModelId,
     pub kind: EventKind,
     pub by: Actor,
+    /// Who asked for it, if the node knows: the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
     /// Reason, with figures.
     pub why: String,
     /// The version that was active before.
@@ -106,6 +110,7 @@ impl Event {
             model_id,
             kind,
             by,
+            principal: principal(),
             why: why.into(),
             before: None,
             after: None,
@@ -436,6 +441,7 @@ mod tests {
             model: ModelName::new("films").unwrap(),
             model_id: ModelId(7),
             kind: EventKind::RolledBack,
+            principal: None,
             by: Actor::Guard,
             why: "worse".to_owned(),
             before: Some(VersionId(3)),

@@ -11,3 +11,4 @@ mod life;
 mod load;
 mod replay;
 mod run;
+mod secured;

@@ -2,6 +2,7 @@
 //! limits a node or reads its metrics. Scenarios that are about that are in `processes`.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod access;
 mod audiences;
 mod bad_input;
 mod catalog;

@@ -32,4 +32,5 @@ mod private_files;
 mod sealed_decisions;
 mod sealing;
 mod sealing_amendments;
+mod secured;
 mod switching;

@@ -1,0 +1,296 @@
+//! Tokens of an identity provider (OpenID Connect): JSON Web Tokens (RFC 7519) that its keys have signed.
+//!
+//! The keys are fetched when the first token comes, and again once they are old or a token names one that is not among them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
+
+use celeris_manager::{Grant, Role};
+use celeris_model::{ModelName, StreamName};
+use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::jwk::{JwkSet, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, EncodingKey, Validation, decode, decode_header};
+use parking_lot::RwLock;
+use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+use ureq::Agent;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+
+use super::Principal;
+use crate::config;
+use crate::error::ApiError;
+
+/// Maximum length of a token, in bytes.
+const TOKEN_BYTES_MAX: usize = 8 << 10;
+
+/// Keys that are older are fetched again; and at most so often.
+const KEYS_AGE_MAX: Duration = Duration::from_secs(3600);
+const KEYS_AGE_MIN: Duration = Duration::from_secs(10);
+
+/// How long the issuer may take to answer, and the largest answer.
+const ISSUER_TIMEOUT: Duration = Duration::from_secs(5);
+const ISSUER_BYTES_MAX: u64 = 1 << 20;
+
+/// How far the clocks of issuer and node may differ, in seconds.
+const CLOCK_SKEW: u64 = 60;
+
+/// The signatures that are taken; none with a secret that issuer and node would share.
+const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::EdDSA,
+];
+
+/// Claims with the names of models and streams that a token is for.
+const MODELS_CLAIM: &str = "celeris_models";
+const STREAMS_CLAIM: &str = "celeris_streams";
+
+/// The tokens of one issuer.
+pub struct Tokens {
+    issuer: String,
+    audience: String,
+    roles_claim: String,
+    agent: Agent,
+    keys: RwLock<Option<Keys>>,
+    /// Held while keys are fetched.
+    fetching: Mutex<()>,
+}
+
+#[derive(Clone)]
+struct Keys {
+    set: Arc<JwkSet>,
+    fetched: Instant,
+}
+
+/// The part of the description of an issuer that is read.
+#[derive(Deserialize)]
+struct Description {
+    issuer: String,
+    jwks_uri: String,
+}
+
+impl Tokens {
+    /// `None` without an issuer.
+    ///
+    /// # Errors
+    /// With the name of the setting.
+    pub fn open(config: &config::Oidc) -> Result<Option<Self>, String> {
+        let (Some(issuer), Some(audience)) = (config.issuer.clone(), config.audience.clone()) else { return Ok(None) };
+        install_verifiers();
+        let mut agent = Agent::config_builder().timeout_global(Some(ISSUER_TIMEOUT)).max_redirects(0);
+        if let Some(file) = &config.ca_file {
+            let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&authorities(file)?)).build();
+            agent = agent.tls_config(tls);
+        }
+        let (agent, roles_claim) = (agent.build().into(), config.roles_claim.clone());
+        Ok(Some(Self { issuer, audience, roles_claim, agent, keys: RwLock::default(), fetching: Mutex::default() }))
+    }
+
+    /// Who a token is of.
+    ///
+    /// # Errors
+    /// 401 if it is not valid, 503 if the keys of the issuer cannot be fetched.
+    pub async fn principal(self: &Arc<Self>, token: &str) -> Result<Principal, ApiError> {
+        let refused = |problem: String| ApiError::unauthenticated(format!("the token is not valid: {problem}"));
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(refused(format!("it has more than {TOKEN_BYTES_MAX} bytes")));
+        }
+        let header = decode_header(token).map_err(|error| refused(error.to_string()))?;
+        if !ALGORITHMS.contains(&header.alg) {
+            return Err(refused(format!("its algorithm {:?} is not taken", header.alg)));
+        }
+        let keys = self.keys_with(header.kid.as_deref()).await?;
+        let mut validation = Validation::new(header.alg);
+        validation.set_issuer(&[&self.issuer]);
+        validation.set_audience(&[&self.audience]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        validation.validate_nbf = true;
+        validation.leeway = CLOCK_SKEW;
+        let may_sign = |use_: &Option<PublicKeyUse>| matches!(use_, None | Some(PublicKeyUse::Signature));
+        let candidates = keys.set.keys.iter().filter(|key| match &header.kid {
+            Some(kid) => key.common.key_id.as_ref() == Some(kid),
+            None => true,
+        });
+        let mut problem = "the issuer has no such key".to_owned();
+        for jwk in candidates.filter(|key| may_sign(&key.common.public_key_use)) {
+            let decoded =
+                DecodingKey::from_jwk(jwk).and_then(|key| decode::<Map<String, Value>>(token, &key, &validation));
+            match decoded {
+                Ok(decoded) => return Ok(self.principal_of(&decoded.claims)),
+                Err(error) => problem = words(error.kind()),
+            }
+        }
+        Err(refused(problem))
+    }
+
+    fn principal_of(&self, claims: &Map<String, Value>) -> Principal {
+        let names = |claim: &str| -> Vec<String> {
+            match claims.get(claim) {
+                Some(Value::String(text)) => text.split_whitespace().map(str::to_owned).collect(),
+                Some(Value::Array(values)) => values.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+                _ => Vec::new(),
+            }
+        };
+        let roles: BTreeSet<Role> = names(&self.roles_claim).iter().filter_map(|name| name.parse().ok()).collect();
+        // A claim of no valid name must not open everything.
+        let is_bounded = [MODELS_CLAIM, STREAMS_CLAIM].iter().any(|claim| claims.contains_key(*claim));
+        let models: BTreeSet<ModelName> =
+            names(MODELS_CLAIM).iter().filter_map(|name| ModelName::new(name.as_str()).ok()).collect();
+        let streams: BTreeSet<StreamName> =
+            names(STREAMS_CLAIM).iter().filter_map(|name| StreamName::new(name.as_str()).ok()).collect();
+        let is_empty = is_bounded && models.is_empty() && streams.is_empty();
+        let roles = if is_empty { BTreeSet::new() } else { roles };
+        let subject: String = claims.get("sub").and_then(Value::as_str).unwrap_or_default().chars().take(100).collect();
+        let grant = Grant { roles, models, streams, requests_per_second: None, observations_per_second: None };
+        Principal::of_token(&subject, grant)
+    }
+
+    /// The keys, with one of this id if the issuer has it.
+    async fn keys_with(self: &Arc<Self>, kid: Option<&str>) -> Result<Keys, ApiError> {
+        let is_enough = |keys: &Keys| {
+            let has = kid.is_none_or(|kid| keys.set.find(kid).is_some());
+            let age = keys.fetched.elapsed();
+            age < KEYS_AGE_MIN || (has && age < KEYS_AGE_MAX)
+        };
+        let known = || self.keys.read().clone();
+        if let Some(keys) = known().filter(is_enough) {
+            return Ok(keys);
+        }
+        let _fetching = self.fetching.lock().await;
+        // Another request may have fetched them meanwhile.
+        if let Some(keys) = known().filter(is_enough) {
+            return Ok(keys);
+        }
+        let tokens = Arc::clone(self);
+        let fetched = tokio::task::spawn_blocking(move || tokens.fetch()).await;
+        match fetched.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(set) => {
+                let keys = Keys { set: Arc::new(set), fetched: Instant::now() };
+                *self.keys.write() = Some(keys.clone());
+                Ok(keys)
+            }
+            Err(problem) => {
+                tracing::warn!(issuer = self.issuer, problem, "the keys of the identity provider were not fetched");
+                // Those known remain in force while the issuer is down.
+                let unavailable =
+                    || ApiError::unavailable("the keys of the identity provider cannot be fetched; try again");
+                known().ok_or_else(unavailable)
+            }
+        }
+    }
+
+    fn fetch(&self) -> Result<JwkSet, String> {
+        let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
+        let description: Description = self.get(&url)?;
+        if description.issuer != self.issuer {
+            return Err(format!("{url} is of the issuer {:?}", description.issuer));
+        }
+        self.get(&description.jwks_uri)
+    }
+
+    fn get<T: serde::de::DeserializeOwned>(&self, url: &str) -> Result<T, String> {
+        let mut reply = self.agent.get(url).call().map_err(|error| format!("{url}: {error}"))?;
+        let text = reply.body_mut().with_config().limit(ISSUER_BYTES_MAX).read_to_vec();
+        let text = text.map_err(|error| format!("{url}: {error}"))?;
+        serde_json::from_slice(&text).map_err(|error| format!("{url}: {error}"))
+    }
+}
+
+/// What is wrong with a token, without what is in it.
+fn words(kind: &ErrorKind) -> String {
+    match kind {
+        ErrorKind::ExpiredSignature => "it has expired".to_owned(),
+        ErrorKind::ImmatureSignature => "it is not valid yet".to_owned(),
+        ErrorKind::InvalidIssuer => "it is of another issuer".to_owned(),
+        ErrorKind::InvalidAudience => "it is for another audience".to_owned(),
+        ErrorKind::MissingRequiredClaim(claim) => format!("it has no claim {claim}"),
+        _ => "its signature or its form is wrong".to_owned(),
+    }
+}
+
+fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
+    let wrong = |problem: &dyn std::fmt::Display| format!("auth.oidc.ca_file: {}: {problem}", file.display());
+    let text = std::fs::read(file).map_err(|error| wrong(&error))?;
+    let certificate = |item: Result<PemItem<'static>, ureq::Error>| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+        Ok(_) => None,
+        Err(error) => Some(Err(wrong(&error))),
+    };
+    let certificates: Vec<_> = ureq::tls::parse_pem(&text).filter_map(certificate).collect::<Result<_, _>>()?;
+    if certificates.is_empty() { Err(wrong(&"there is no certificate in it")) } else { Ok(certificates) }
+}
+
+/// Has the library verify by ring, which is in the program already.
+fn install_verifiers() {
+    static INSTALLED: Once = Once::new();
+    static PROVIDER: CryptoProvider = CryptoProvider {
+        signer_factory: no_signer,
+        verifier_factory: verifier,
+        key_utils: KeyUtils::new_unimplemented(),
+    };
+    INSTALLED.call_once(|| {
+        // Fails if there is one already, and nothing else in the program installs one.
+        let _ = PROVIDER.install_default();
+    });
+}
+
+fn no_signer(_: &Algorithm, _: &EncodingKey) -> jsonwebtoken::errors::Result<Box<dyn JwtSigner>> {
+    Err(ErrorKind::InvalidAlgorithm.into())
+}
+
+/// A key with the algorithm that it verifies by.
+struct Verifier {
+    algorithm: Algorithm,
+    key: DecodingKey,
+}
+
+fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> jsonwebtoken::errors::Result<Box<dyn JwtVerifier>> {
+    Ok(Box::new(Verifier { algorithm: *algorithm, key: key.clone() }))
+}
+
+impl JwtVerifier for Verifier {
+    fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+}
+
+impl ::signature::Verifier<Vec<u8>> for Verifier {
+    fn verify(&self, message: &[u8], sent: &Vec<u8>) -> Result<(), ::signature::Error> {
+        let is_valid = match (self.key.kind(), self.algorithm) {
+            (DecodingKeyKind::RsaModulusExponent { n, e }, algorithm) => {
+                let by = match algorithm {
+                    Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+                    Algorithm::RS384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+                    Algorithm::RS512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+                    Algorithm::PS256 => &signature::RSA_PSS_2048_8192_SHA256,
+                    Algorithm::PS384 => &signature::RSA_PSS_2048_8192_SHA384,
+                    Algorithm::PS512 => &signature::RSA_PSS_2048_8192_SHA512,
+                    _ => return Err(::signature::Error::new()),
+                };
+                RsaPublicKeyComponents { n, e }.verify(by, message, sent).is_ok()
+            }
+            (DecodingKeyKind::SecretOrDer(point), Algorithm::ES256) => {
+                UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point).verify(message, sent).is_ok()
+            }
+            (DecodingKeyKind::SecretOrDer(point), Algorithm::ES384) => {
+                UnparsedPublicKey::new(&signature::ECDSA_P384_SHA384_FIXED, point).verify(message, sent).is_ok()
+            }
+            (DecodingKeyKind::SecretOrDer(point), Algorithm::EdDSA) => {
+                UnparsedPublicKey::new(&signature::ED25519, point).verify(message, sent).is_ok()
+            }
+            _ => false,
+        };
+        if is_valid { Ok(()) } else { Err(::signature::Error::new()) }
+    }
+}
