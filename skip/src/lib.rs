@@ -22,6 +22,9 @@ pub const RECORD: &str = "CELERIS_SKIPPED";
 pub enum Need {
     /// `chromium` and `chromedriver`.
     Browser,
+    /// The packages from the registries of npm and Python that `clients/python/check` and `clients/typescript/check` install, and
+    /// which alone need them.
+    ClientTools,
     /// `curl`, `python3` and `node`, which commands of the documents call, and `openssl`.
     Commands,
     /// The right to mount a small file system.
@@ -44,8 +47,9 @@ pub enum Need {
 }
 
 impl Need {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Browser,
+        Self::ClientTools,
         Self::Commands,
         Self::Mount,
         Self::MovieLens,
@@ -62,6 +66,7 @@ impl Need {
     pub fn name(self) -> &'static str {
         match self {
             Self::Browser => "browser",
+            Self::ClientTools => "client-tools",
             Self::Commands => "commands",
             Self::Mount => "mount",
             Self::MovieLens => "movielens",
