@@ -5,7 +5,7 @@ use axum::http::request::Parts;
 use celeris_manager::Grant;
 use celeris_model::ModelName;
 
-use crate::access::Principal;
+use crate::access::{Counted, Principal};
 use crate::error::ApiError;
 use crate::state::Node;
 
@@ -14,15 +14,18 @@ use crate::state::Node;
 pub struct Asking(pub Option<Principal>);
 
 impl Asking {
+    /// Takes an observation of those that the principal may make.
+    ///
+    /// # Errors
+    /// 429 if none is left.
+    pub fn take_observation(&self, node: &Node) -> Result<(), ApiError> {
+        self.0.as_ref().map_or(Ok(()), |principal| node.access.take(principal, Counted::Observations, 1.0))
+    }
+
     /// Whether the principal may know of a model or selection.
     #[must_use]
     pub fn covers(&self, node: &Node, model: &ModelName) -> bool {
         self.0.as_ref().is_none_or(|principal| covers(node, principal.grant(), model))
-    }
-
-    #[must_use]
-    pub fn name(&self) -> Option<String> {
-        self.0.as_ref().map(|principal| principal.name().to_owned())
     }
 }
 

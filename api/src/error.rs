@@ -87,8 +87,8 @@ pub struct ApiError {
     detail: String,
     /// The field that is wrong, as a JSON pointer.
     pointer: Option<String>,
-    /// When to try again, in seconds, if that is known.
-    retry_after: Option<u64>,
+    /// How long to wait before the next attempt, if that is known.
+    retry_after: Option<Duration>,
 }
 
 impl ApiError {
@@ -164,8 +164,8 @@ impl ApiError {
 
     /// 429: the key has used what it may for now.
     pub fn too_many(detail: impl ToString, wait: Duration) -> Self {
-        let retry_after = Some(wait.as_secs_f64().ceil().max(1.0) as u64);
-        Self { retry_after, ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests", detail) }
+        let new = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests", detail);
+        Self { retry_after: Some(wait), ..new }
     }
 
     /// 408: a stream sent nothing for longer than the idle timeout.
@@ -238,6 +238,12 @@ impl ApiError {
         FieldError { pointer: pointer.to_owned(), detail: self.detail.clone() }
     }
 
+    /// How long to wait before the next attempt, if that is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
@@ -279,7 +285,8 @@ impl IntoResponse for ApiError {
         if self.is_unavailable() && self.slug != UNKNOWN_FATE {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
-        if let Some(seconds) = self.retry_after {
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
@@ -401,6 +408,7 @@ impl From<ManagerError> for ApiError {
             ManagerError::PipelineInUse { .. } | ManagerError::NoAdminKey | ManagerError::TooManyApiKeys { .. } => {
                 Self::conflict(error)
             }
+            ManagerError::NoRight => Self::unauthenticated(error),
             ManagerError::ApiKey { field, .. } => Self::invalid(error).at(field),
             ManagerError::UnknownApiKey { .. } => Self::not_found(error),
             ManagerError::FeatureParts { ref field, .. } => {

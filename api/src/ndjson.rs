@@ -22,6 +22,14 @@ pub struct Line<T> {
     pub outcome: Result<T, ApiError>,
 }
 
+impl<T> Line<T> {
+    /// The line, refused if it is not already.
+    #[must_use]
+    pub fn refused(self, problem: &ApiError) -> Self {
+        Self { outcome: self.outcome.and_then(|_| Err(problem.clone())), ..self }
+    }
+}
+
 /// Acquires a permit of `streams`, which the caller must keep until the response ends. Streams have
 /// their own limit: they may be open for days and must not occupy the slots of ordinary requests.
 ///

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use celeris_api::schema::keys::{Key, Keys};
-use celeris_manager::{ApiKeys, Grant, NewKey, Role};
+use celeris_manager::{ApiKeys, Changer, Grant, NewKey, Role};
 use celeris_model::{ModelName, StreamName, Timestamp};
 use celeris_storage::{Storage, StorageOptions};
 use clap::Subcommand;
@@ -123,7 +123,7 @@ impl Create {
                     requests_per_second: self.requests_per_second,
                     observations_per_second: self.observations_per_second,
                 };
-                let made = keys.create(NewKey { name: self.name.clone(), grant, expires }, None, false)?;
+                let made = keys.create(NewKey { name: self.name.clone(), grant, expires }, offline())?;
                 storage.close()?;
                 made.secret
             }
@@ -163,7 +163,7 @@ impl Revoke {
     fn run(&self) -> Result<(), Failure> {
         match self.at.stopped()? {
             Some((storage, keys)) => {
-                keys.revoke(&self.id, None, false)?;
+                keys.revoke(&self.id, offline())?;
                 storage.close()?;
             }
             None => {
@@ -172,6 +172,11 @@ impl Revoke {
         }
         print(&format!("{} is revoked\n", self.id))
     }
+}
+
+/// Who has the data directory may do everything.
+fn offline() -> Changer {
+    Changer { name: Some("the command line, on the data directory".to_owned()), ..Changer::default() }
 }
 
 /// The keys as a table, one line each.

@@ -25,8 +25,14 @@ pub enum ManagerError {
     /// A field of a key to make is invalid.
     #[error("{field}: {problem}")]
     ApiKey { field: &'static str, problem: String },
+    /// Who changes keys has lost the right to.
+    #[error("the key is not valid any more, or the node needs one by now")]
+    NoRight,
     /// No key would be left that may make others.
-    #[error("there would be no valid key with the role admin: make one first, by `celeris keys create --role admin`")]
+    #[error(
+        "there would be no key with the role admin that neither expires nor has a rate: make one first, by `celeris keys create \
+         --role admin`"
+    )]
     NoAdminKey,
     #[error("there are {max} keys already")]
     TooManyApiKeys { max: usize },

@@ -47,7 +47,7 @@ pub mod settings;
 pub mod training;
 mod triggers;
 
-pub use access::{ApiKey, ApiKeys, Grant, MadeKey, NewKey, Role, acting_for};
+pub use access::{ApiKey, ApiKeys, Changer, Grant, MadeKey, NewKey, Role, acting_for};
 pub use cluster::{Peers, Readiness, RemoteFile, VersionSource};
 pub use comparison::Comparison;
 pub use error::ManagerError;

@@ -12,7 +12,7 @@ mod tokens;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::{HeaderMap, header};
 use celeris_manager::access::is_same_secret;
@@ -29,6 +29,10 @@ use self::tokens::Tokens;
 use crate::config::Auth;
 use crate::error::ApiError;
 
+/// How long a stream waits for the rate of its key at most, and between two looks whether the key is still valid.
+const PACE_MAX: Duration = Duration::from_secs(60);
+const PACE_LOOK: Duration = Duration::from_secs(1);
+
 /// Shortest secret in a file, in bytes.
 const SECRET_BYTES_MIN: usize = 32;
 
@@ -41,23 +45,35 @@ struct Identity {
     /// As audit events name it.
     name: String,
     grant: Grant,
-    /// The id of the key, for its rates.
+    /// The id of the key.
     key: Option<String>,
+    /// Whether the rates of the key count here; those of a forwarded request have counted.
+    is_rated: bool,
+    /// When a token expires.
+    expires: Option<Timestamp>,
 }
 
 impl Principal {
     fn of_key(key: &ApiKey) -> Self {
         let name = format!("key {} ({})", key.id, key.name);
-        Self(Arc::new(Identity { name, grant: key.grant.clone(), key: Some(key.id.clone()) }))
+        let (grant, key) = (key.grant.clone(), Some(key.id.clone()));
+        Self(Arc::new(Identity { name, grant, key, is_rated: true, expires: None }))
     }
 
-    fn of_token(subject: &str, grant: Grant) -> Self {
-        Self(Arc::new(Identity { name: format!("token of {subject}"), grant, key: None }))
+    fn of_token(subject: &str, grant: Grant, expires: Option<Timestamp>) -> Self {
+        let name = format!("token of {subject}");
+        Self(Arc::new(Identity { name, grant, key: None, is_rated: false, expires }))
     }
 
-    /// May do everything.
-    fn trusted(name: String) -> Self {
-        Self(Arc::new(Identity { name, grant: Grant::all(), key: None }))
+    /// May do everything: another node has checked the key, if there is one.
+    fn trusted(name: String, key: Option<String>) -> Self {
+        Self(Arc::new(Identity { name, grant: Grant::all(), key, is_rated: false, expires: None }))
+    }
+
+    /// The id of the key, if there is one.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.0.key.as_deref()
     }
 
     #[must_use]
@@ -124,7 +140,7 @@ impl Access {
             return Err(ApiError::unauthenticated("send the key as Authorization: Bearer KEY"));
         };
         if self.admin_key.as_deref().is_some_and(|admin| is_same_secret(admin, key)) {
-            return Ok(Principal::trusted("auth.admin_key_file".to_owned()));
+            return Ok(Principal::trusted("auth.admin_key_file".to_owned(), None));
         }
         if let Some(tokens) = self.tokens.as_ref().filter(|_| key.split('.').count() == 3) {
             return tokens.principal(key).await;
@@ -137,13 +153,43 @@ impl Access {
         })
     }
 
+    /// Fails if a request may not go on any more: its key was revoked or has expired, or the node was open when it came.
+    ///
+    /// # Errors
+    /// 401.
+    pub fn check_goes_on(&self, keys: &ApiKeys, principal: Option<&Principal>) -> Result<(), ApiError> {
+        let now = Timestamp::from(SystemTime::now());
+        let is_over = match principal.map(|principal| &*principal.0) {
+            None => self.is_required(keys),
+            Some(Identity { key: Some(id), .. }) => keys.is_refused(id, now),
+            Some(Identity { expires, .. }) => expires.is_some_and(|expires| now >= expires),
+        };
+        if is_over {
+            return Err(ApiError::unauthenticated("the key is not valid any more, or the node needs one by now"));
+        }
+        Ok(())
+    }
+
     /// Waits until a principal may make observations, and takes so many.
-    pub async fn pace(&self, principal: Option<&Principal>, observations: usize) {
-        let Some(Principal(identity)) = principal else { return };
-        let Some(key) = &identity.key else { return };
-        let take = || self.rates.take(key, &identity.grant, Counted::Observations, observations as f64, Instant::now());
-        while let Err(wait) = take() {
-            tokio::time::sleep(wait).await;
+    ///
+    /// # Errors
+    /// 401 if its key is not valid any more, 429 if that would take too long.
+    pub async fn pace(
+        &self,
+        keys: &ApiKeys,
+        principal: Option<&Principal>,
+        observations: usize,
+    ) -> Result<(), ApiError> {
+        let begun = Instant::now();
+        loop {
+            self.check_goes_on(keys, principal)?;
+            let Some(principal) = principal else { return Ok(()) };
+            let Err(refused) = self.take(principal, Counted::Observations, observations as f64) else { return Ok(()) };
+            let wait = refused.retry_after().unwrap_or(PACE_LOOK);
+            if begun.elapsed() + wait > PACE_MAX {
+                return Err(refused);
+            }
+            tokio::time::sleep(wait.min(PACE_LOOK)).await;
         }
     }
 
@@ -152,16 +198,13 @@ impl Access {
     /// # Errors
     /// 429 if nothing is left.
     pub fn take(&self, principal: &Principal, counted: Counted, amount: f64) -> Result<(), ApiError> {
-        let Some(key) = &principal.0.key else { return Ok(()) };
+        let Some(key) = principal.0.key.as_ref().filter(|_| principal.0.is_rated) else { return Ok(()) };
         self.rates.take(key, principal.grant(), counted, amount, Instant::now()).map_err(|wait| {
             let what = match counted {
                 Counted::Requests => "requests",
                 Counted::Observations => "observations",
             };
-            ApiError::too_many(
-                format!("the key has no {what} left this second; wait as long as Retry-After says"),
-                wait,
-            )
+            ApiError::too_many(format!("the key has no {what} left now; wait as long as Retry-After says"), wait)
         })
     }
 }

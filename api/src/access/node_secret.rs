@@ -14,6 +14,9 @@ const SECRET: HeaderName = HeaderName::from_static("celeris-node-secret");
 /// Who asked the node that has forwarded a request.
 const PRINCIPAL: HeaderName = HeaderName::from_static("celeris-principal");
 
+/// The id of their key.
+const PRINCIPAL_KEY: HeaderName = HeaderName::from_static("celeris-principal-key");
+
 /// The secret of a cluster; none if its nodes are not to know each other.
 #[derive(Clone, Default)]
 pub struct NodeSecret(Option<Arc<(String, HeaderValue)>>);
@@ -60,18 +63,32 @@ impl NodeSecret {
     pub fn sign(&self, headers: &mut HeaderMap, principal: Option<&Principal>) {
         headers.remove(header::AUTHORIZATION);
         headers.remove(PRINCIPAL);
+        headers.remove(PRINCIPAL_KEY);
         headers.remove(SECRET);
         let Some(secret) = &self.0 else { return };
         headers.insert(SECRET, secret.1.clone());
-        if let Some(name) = principal.and_then(|principal| HeaderValue::from_bytes(principal.name().as_bytes()).ok()) {
-            headers.insert(PRINCIPAL, name);
+        let Some(principal) = principal else { return };
+        // A subject of a token may have characters that a header has not.
+        let name = HeaderValue::from_bytes(principal.name().as_bytes());
+        headers.insert(PRINCIPAL, name.unwrap_or_else(|_| HeaderValue::from_static("not printable")));
+        if let Some(id) = principal.key().and_then(|id| HeaderValue::from_str(id).ok()) {
+            headers.insert(PRINCIPAL_KEY, id);
         }
     }
 }
 
-/// The principal that another node names.
+/// The principal that another node names; `None` if it names none, as a node that is open.
 #[must_use]
-pub fn principal_of_node(headers: &HeaderMap) -> Principal {
-    let name = headers.get(PRINCIPAL).map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
-    Principal::trusted(name.unwrap_or_else(|| "another node".to_owned()))
+pub fn principal_of_node(headers: &HeaderMap) -> Option<Principal> {
+    let text =
+        |name: &HeaderName| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    Some(Principal::trusted(text(&PRINCIPAL)?, text(&PRINCIPAL_KEY)))
+}
+
+impl Principal {
+    /// Another node itself.
+    #[must_use]
+    pub fn node() -> Self {
+        Self::trusted("another node".to_owned(), None)
+    }
 }

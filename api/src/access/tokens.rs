@@ -8,7 +8,7 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use celeris_manager::{Grant, Role};
-use celeris_model::{ModelName, StreamName};
+use celeris_model::{ModelName, StreamName, Timestamp};
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::{JwkSet, PublicKeyUse};
@@ -52,6 +52,9 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
+/// How much of the subject is in the name of a principal, in characters.
+const SUBJECT_MAX: usize = 100;
+
 /// Claims with the names of models and streams that a token is for.
 const MODELS_CLAIM: &str = "celeris_models";
 const STREAMS_CLAIM: &str = "celeris_streams";
@@ -63,6 +66,8 @@ pub struct Tokens {
     roles_claim: String,
     agent: Agent,
     keys: RwLock<Option<Keys>>,
+    /// When they could not be fetched.
+    failed: RwLock<Option<Instant>>,
     /// Held while keys are fetched.
     fetching: Mutex<()>,
 }
@@ -80,6 +85,11 @@ struct Description {
     jwks_uri: String,
 }
 
+#[derive(Deserialize)]
+struct KeySet {
+    keys: Vec<Value>,
+}
+
 impl Tokens {
     /// `None` without an issuer.
     ///
@@ -94,7 +104,15 @@ impl Tokens {
             agent = agent.tls_config(tls);
         }
         let (agent, roles_claim) = (agent.build().into(), config.roles_claim.clone());
-        Ok(Some(Self { issuer, audience, roles_claim, agent, keys: RwLock::default(), fetching: Mutex::default() }))
+        Ok(Some(Self {
+            issuer,
+            audience,
+            roles_claim,
+            agent,
+            keys: RwLock::default(),
+            failed: RwLock::default(),
+            fetching: Mutex::default(),
+        }))
     }
 
     /// Who a token is of.
@@ -106,9 +124,12 @@ impl Tokens {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(refused(format!("it has more than {TOKEN_BYTES_MAX} bytes")));
         }
-        let header = decode_header(token).map_err(|error| refused(error.to_string()))?;
+        let header = decode_header(token).map_err(|error| refused(words(error.kind())))?;
         if !ALGORITHMS.contains(&header.alg) {
             return Err(refused(format!("its algorithm {:?} is not taken", header.alg)));
+        }
+        if header.crit.is_some() {
+            return Err(refused("it has extensions (crit), which are not known here".to_owned()));
         }
         let keys = self.keys_with(header.kid.as_deref()).await?;
         let mut validation = Validation::new(header.alg);
@@ -127,14 +148,20 @@ impl Tokens {
             let decoded =
                 DecodingKey::from_jwk(jwk).and_then(|key| decode::<Map<String, Value>>(token, &key, &validation));
             match decoded {
-                Ok(decoded) => return Ok(self.principal_of(&decoded.claims)),
+                Ok(decoded) => {
+                    let subject = decoded.claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+                    if subject.is_empty() || subject.chars().any(char::is_control) {
+                        return Err(refused("sub must be a text without control characters".to_owned()));
+                    }
+                    return Ok(self.principal_of(subject, &decoded.claims));
+                }
                 Err(error) => problem = words(error.kind()),
             }
         }
         Err(refused(problem))
     }
 
-    fn principal_of(&self, claims: &Map<String, Value>) -> Principal {
+    fn principal_of(&self, subject: &str, claims: &Map<String, Value>) -> Principal {
         let names = |claim: &str| -> Vec<String> {
             match claims.get(claim) {
                 Some(Value::String(text)) => text.split_whitespace().map(str::to_owned).collect(),
@@ -151,9 +178,10 @@ impl Tokens {
             names(STREAMS_CLAIM).iter().filter_map(|name| StreamName::new(name.as_str()).ok()).collect();
         let is_empty = is_bounded && models.is_empty() && streams.is_empty();
         let roles = if is_empty { BTreeSet::new() } else { roles };
-        let subject: String = claims.get("sub").and_then(Value::as_str).unwrap_or_default().chars().take(100).collect();
+        let subject: String = subject.chars().take(SUBJECT_MAX).collect();
+        let seconds = claims.get("exp").and_then(Value::as_f64).unwrap_or_default() + CLOCK_SKEW as f64;
         let grant = Grant { roles, models, streams, requests_per_second: None, observations_per_second: None };
-        Principal::of_token(&subject, grant)
+        Principal::of_token(&subject, grant, Some(Timestamp((seconds * 1000.0) as i64)))
     }
 
     /// The keys, with one of this id if the issuer has it.
@@ -171,6 +199,11 @@ impl Tokens {
         // Another request may have fetched them meanwhile.
         if let Some(keys) = known().filter(is_enough) {
             return Ok(keys);
+        }
+        let unavailable = || ApiError::unavailable("the keys of the identity provider cannot be fetched; try again");
+        // Requests that have waited for an attempt do not make more of them.
+        if self.failed.read().is_some_and(|failed| failed.elapsed() < KEYS_AGE_MIN) {
+            return known().ok_or_else(unavailable);
         }
         let tokens = Arc::clone(self);
         let fetched = tokio::task::spawn_blocking(move || tokens.fetch()).await;
@@ -196,7 +229,9 @@ impl Tokens {
         if description.issuer != self.issuer {
             return Err(format!("{url} is of the issuer {:?}", description.issuer));
         }
-        self.get(&description.jwks_uri)
+        let KeySet { keys } = self.get(&description.jwks_uri)?;
+        // Keys of kinds that are not known here are of no use.
+        Ok(JwkSet { keys: keys.into_iter().filter_map(|key| serde_json::from_value(key).ok()).collect() })
     }
 
     fn get<T: serde::de::DeserializeOwned>(&self, url: &str) -> Result<T, String> {

@@ -88,6 +88,15 @@ impl Downloader {
         Ok(bytes)
     }
 
+    /// Whether the node at `url` refuses this one, because it knows another secret of the cluster. Blocks the thread.
+    #[must_use]
+    pub fn is_refused(&self, url: &str) -> bool {
+        // No object has this name.
+        let asked = self.get(url, "/v1/cluster/objects/none");
+        let refusals = ["the secret of the cluster", "the nodes of the cluster"];
+        asked.is_err_and(|error| refusals.iter().any(|refusal| error.to_string().contains(refusal)))
+    }
+
     /// Posts a JSON document to the node at `url`. Blocks the thread, also one that the runtime has entered.
     ///
     /// # Errors
@@ -145,6 +154,7 @@ impl Downloader {
         let kind = match head.status {
             StatusCode::NOT_FOUND => io::ErrorKind::NotFound,
             StatusCode::SERVICE_UNAVAILABLE => io::ErrorKind::ResourceBusy,
+            StatusCode::UNAUTHORIZED => io::ErrorKind::PermissionDenied,
             _ => io::ErrorKind::Other,
         };
         let problem: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();

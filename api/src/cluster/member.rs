@@ -1,5 +1,6 @@
 //! A node joins its cluster, and takes part in it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -140,12 +141,17 @@ impl Member {
             DirectoryContents::Nothing => {}
         }
         let joined = Handle::current().block_on(Joined::join(options))?;
-        Ok(Some(Self {
-            joined,
-            downloader: Downloader::start(secret.headers()),
-            running: Running::default(),
-            ready_within: config.ready_within,
-        }))
+        let downloader = Downloader::start(secret.headers());
+        // To hear of the other nodes takes seconds.
+        let peers = if secret.exists() { Handle::current().block_on(joined.peers()) } else { BTreeMap::default() };
+        for url in peers.values() {
+            if downloader.is_refused(url) {
+                return Err(JoinError::Directory(format!(
+                    "the node at {url} has another cluster.secret_file: give all nodes the same, or none"
+                )));
+            }
+        }
+        Ok(Some(Self { joined, downloader, running: Running::default(), ready_within: config.ready_within }))
     }
 
     /// Opens this node's copy of the store. A node without one, or with one that the logs do not reach back to,

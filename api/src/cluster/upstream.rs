@@ -17,6 +17,7 @@ use super::headers::MODEL_ID;
 use super::kept::{Kept, NDJSON};
 use super::replies::{LineReply, Lines};
 use super::router::Peer;
+use crate::access::Principal;
 use crate::error::{ApiError, Problem};
 
 /// Chunks of lines that wait to be sent.
@@ -53,6 +54,8 @@ pub struct Target<'a> {
     /// This node, and the revision of its placement.
     pub from: (&'a NodeName, PlacementRevision),
     pub model: (&'a ModelName, ModelId),
+    /// Whose lines they are.
+    pub principal: Option<&'a Principal>,
 }
 
 impl Target<'_> {
@@ -60,6 +63,9 @@ impl Target<'_> {
         let (name, id) = self.model;
         let mut request = post_lines(&format!("/v1/models/{name}/observations"), body);
         request.headers_mut().insert(MODEL_ID, HeaderValue::from(id.0));
+        if let Some(principal) = self.principal {
+            request.extensions_mut().insert(principal.clone());
+        }
         request
     }
 }

@@ -1,7 +1,7 @@
 //! Checks of every request before its handler: host and origin, then who asks.
 
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request};
-use axum::http::{HeaderMap, Method};
+use axum::http::Method;
 use celeris_manager::Role;
 use celeris_model::ModelName;
 
@@ -47,9 +47,15 @@ async fn with_principal_of(node: &Node, request: Request) -> Result<Request, Api
     };
     let is_hop = request.headers().contains_key(HOP);
     match access.node_secret().is_in(request.headers()) {
-        Some(true) => return Ok(with_principal(request, principal_of_node)),
+        Some(true) => {
+            let principal = principal_of_node(request.headers());
+            // What only nodes ask, they ask for themselves.
+            let principal = principal.or_else(|| needed.is_none().then(Principal::node));
+            access.check_goes_on(node.manager.api_keys(), principal.as_ref())?;
+            return Ok(with_principal(request, principal));
+        }
         Some(false) => {
-            return Err(ApiError::unauthenticated(
+            return Err(ApiError::unavailable(
                 "the secret of the cluster is another one here; give all nodes the same cluster.secret_file",
             ));
         }
@@ -66,7 +72,7 @@ async fn with_principal_of(node: &Node, request: Request) -> Result<Request, Api
     }
     let principal = access.principal_of(node.manager.api_keys(), request.headers()).await?;
     let request = allowed(node, needed, &principal, request).await?;
-    Ok(with_principal(request, |_| principal))
+    Ok(with_principal(request, Some(principal)))
 }
 
 /// The request, if the principal may make it.
@@ -103,8 +109,9 @@ async fn allowed(
     Ok(Request::from_parts(parts, body))
 }
 
-fn with_principal(mut request: Request, principal: impl FnOnce(&HeaderMap) -> Principal) -> Request {
-    let principal = principal(request.headers());
-    request.extensions_mut().insert(principal);
+fn with_principal(mut request: Request, principal: Option<Principal>) -> Request {
+    if let Some(principal) = principal {
+        request.extensions_mut().insert(principal);
+    }
     request
 }

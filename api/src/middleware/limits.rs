@@ -37,6 +37,8 @@ pub async fn bound(State((node, threads)): State<(Node, Threads)>, request: Requ
     let answer = async {
         media_types::check(&request)?;
         let request = buffer(request, &node).await?;
+        // The body may have come much later than the key.
+        node.access.check_goes_on(node.manager.api_keys(), request.extensions().get())?;
         let Ok(_permit) = node.permits.try_acquire() else {
             return Err(rejected("too many requests are under way on this node; try again"));
         };

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use celeris_manager::{Cause, TrainFrom, TrainRequest};
+use celeris_manager::{Cause, ManagerError, TrainFrom, TrainRequest};
 use celeris_model::{DecisionId, ModelName};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -97,7 +97,8 @@ async fn list_jobs(
 async fn get_job(State(node): State<Node>, asking: Asking, InPath(job): InPath) -> Result<Json<Job>, ApiError> {
     let job = node.manager.training().jobs().get(&job)?;
     if !asking.covers(&node, &job.model) {
-        return Err(ApiError::not_permitted("the key is for other models or streams"));
+        // As if there were none.
+        return Err(ManagerError::UnknownJob { job: job.job.to_string() }.into());
     }
     Ok(Json(job.into()))
 }

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use celeris_manager::NewKey;
+use celeris_manager::{Changer, NewKey};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -16,6 +16,14 @@ use crate::state::Node;
 
 pub fn router() -> OpenApiRouter<Node> {
     OpenApiRouter::new().routes(routes!(list_keys, create_key)).routes(routes!(revoke_key))
+}
+
+fn changer(node: &Node, Asking(principal): &Asking) -> Changer {
+    Changer {
+        name: principal.as_ref().map(|principal| principal.name().to_owned()),
+        key: principal.as_ref().and_then(|principal| principal.key().map(str::to_owned)),
+        has_other_admin: node.access.has_admin_key(),
+    }
 }
 
 /// Lists all keys, revoked and expired ones too, the latest first.
@@ -38,7 +46,7 @@ async fn create_key(
         ));
     }
     let new = NewKey::from(body);
-    let made = node.manager.api_keys().create(new, asking.name(), node.access.has_admin_key())?;
+    let made = node.manager.api_keys().create(new, changer(&node, &asking))?;
     Ok((StatusCode::CREATED, Json(made.into())))
 }
 
@@ -47,6 +55,6 @@ async fn create_key(
     params(("key" = String, Path, description = "The id of the key")),
     responses((status = 200, body = Key), (status = 404, response = NotFound), (status = 409, response = Conflict)))]
 async fn revoke_key(State(node): State<Node>, asking: Asking, Path(key): Path<String>) -> Result<Json<Key>, ApiError> {
-    let revoked = node.manager.api_keys().revoke(&key, asking.name(), node.access.has_admin_key())?;
+    let revoked = node.manager.api_keys().revoke(&key, changer(&node, &asking))?;
     Ok(Json(Key::from(&*revoked)))
 }

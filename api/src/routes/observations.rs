@@ -10,6 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::asking::Asking;
 use crate::description::Gone;
 use crate::error::ApiError;
 use crate::extract::{Body, OfObservation, Params};
@@ -76,9 +77,11 @@ fn reply(observation_id: ObservationId, amended: Amended) -> Response {
 async fn correct_observation(
     State(node): State<Node>,
     OfObservation { model, observation_id }: OfObservation,
+    asking: Asking,
     Params(ByUser { user }): Params<ByUser>,
     Body(body): Body<CorrectBody>,
 ) -> Result<Response, ApiError> {
+    asking.take_observation(&node)?;
     let amended = node.predictor.ingest().correct(&model, user.as_ref(), &observation_id, body.label).await?;
     Ok(reply(observation_id, amended))
 }
@@ -93,8 +96,10 @@ async fn correct_observation(
 async fn forget_observation(
     State(node): State<Node>,
     OfObservation { model, observation_id }: OfObservation,
+    asking: Asking,
     Params(ByUser { user }): Params<ByUser>,
 ) -> Result<Response, ApiError> {
+    asking.take_observation(&node)?;
     let amended = node.predictor.ingest().forget(&model, user.as_ref(), &observation_id).await?;
     Ok(reply(observation_id, amended))
 }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::{Counted, Principal};
+use crate::access::Principal;
 use crate::answer::Answer;
 use crate::asking::Asking;
 use crate::description::Gone;
@@ -38,12 +38,10 @@ pub fn streams() -> OpenApiRouter<Node> {
 pub async fn observe(
     State(node): State<Node>,
     InModel(model): InModel,
-    Asking(principal): Asking,
+    asking: Asking,
     ForUser { body, .. }: ForUser<ObserveBody>,
 ) -> Result<Response, ApiError> {
-    if let Some(principal) = &principal {
-        node.access.take(principal, Counted::Observations, 1.0)?;
-    }
+    asking.take_observation(&node)?;
     let observation = body.observation()?;
     if let (Some(cluster), Some(decision)) = (&node.cluster, &observation.decision) {
         let decided_by = node.predictor.models().decides_as(&model)?;
@@ -103,7 +101,19 @@ async fn begin_all(
     begun: mpsc::Sender<Dispatched>,
 ) {
     while let Some(lines) = parsed.recv().await {
-        node.access.pace(principal, lines.len()).await;
+        let keys = node.manager.api_keys();
+        let paced = tokio::select! {
+            paced = node.access.pace(keys, principal, lines.len()) => paced,
+            // The client is gone.
+            () = begun.closed() => return,
+        };
+        if let Err(refused) = paced {
+            let refused = lines.into_iter().map(|line| line.refused(&refused)).collect();
+            let dispatched = node.ingest_pool.dispatch(model, refused, AckMode::Wait).await;
+            // The stream ends either way.
+            let _ = begun.send(dispatched).await;
+            return;
+        }
         let goes_on = !parsed.is_empty() && begun.capacity() > 1;
         let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
         let dispatched = node.ingest_pool.dispatch(model, lines, ack).await;

@@ -90,7 +90,7 @@ pub async fn answer_lines(
     let lines = ndjson::read((request.into_body(), form), reading, PARSED_BATCHES).await?;
     let (begun, batches) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
     let (answered, answers) = watch::channel(0);
-    let (views, of_answers) = (cluster.watch(), (node.clone(), model.clone()));
+    let (views, of_answers) = (cluster.watch(), (node.clone(), model.clone(), principal.clone()));
     let answering = Answering::new(of_answers, hop, answered);
     let dealer = Dealer::new((node.clone(), model, principal), hop, (views, answers));
     tokio::spawn(dealer.deal_all(lines, begun));
@@ -137,7 +137,20 @@ impl Dealer {
 
     async fn deal_all(mut self, mut parsed: mpsc::Receiver<Vec<Line<Parsed>>>, begun: mpsc::Sender<Batch>) {
         while let Some(lines) = parsed.recv().await {
-            self.node.access.pace(self.principal.as_ref(), lines.len()).await;
+            let keys = self.node.manager.api_keys();
+            let paced = tokio::select! {
+                paced = self.node.access.pace(keys, self.principal.as_ref(), lines.len()) => paced,
+                // The client is gone.
+                () = begun.closed() => return,
+            };
+            if let Err(refused) = paced {
+                let refused = lines.into_iter().map(|line| line.refused(&refused)).collect();
+                let batch = self.deal(refused, AckMode::Wait).await;
+                self.dealt += 1;
+                // The stream ends either way.
+                let _ = begun.send(batch).await;
+                return;
+            }
             let goes_on = !parsed.is_empty() && begun.capacity() > 1;
             let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
             let Ok(()) = self.renew().await else { return };
@@ -223,14 +236,22 @@ impl Dealer {
         }
         let keepalive = (self.node.limits.stream_idle_timeout / 3).min(KEEPALIVE_MAX);
         let Some(cluster) = &self.node.cluster else { unreachable!("lines are dealt in a cluster only") };
-        let upstream = Upstream::open(cluster.forwarder(), &target(&self.view, &self.model, peer), keepalive);
+        let upstream = Upstream::open(
+            cluster.forwarder(),
+            &target(&self.view, (&self.model, self.principal.as_ref()), peer),
+            keepalive,
+        );
         self.upstreams.insert(peer.node.clone(), upstream.clone());
         upstream
     }
 }
 
-fn target<'a>(view: &'a ClusterView, model: &'a OfStream, peer: &'a Peer) -> Target<'a> {
-    Target { peer, from: (&view.node, view.placement.revision), model: (model.name(), model.id()) }
+fn target<'a>(
+    view: &'a ClusterView,
+    (model, principal): (&'a OfStream, Option<&'a Principal>),
+    peer: &'a Peer,
+) -> Target<'a> {
+    Target { peer, from: (&view.node, view.placement.revision), model: (model.name(), model.id()), principal }
 }
 
 /// The lines of a batch for one node.

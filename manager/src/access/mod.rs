@@ -33,7 +33,8 @@ const NAME_BYTES_MAX: usize = 64;
 /// Maximum number of models and of streams of a key.
 const BOUNDS_MAX: usize = 100;
 
-/// The largest rate of a key.
+/// The range of a rate of a key.
+const RATE_MIN: f64 = 0.01;
 const RATE_MAX: f64 = 1e9;
 
 const KIND: &str = "api_key";
@@ -109,8 +110,8 @@ impl Grant {
             ("observations_per_second", self.observations_per_second),
         ];
         for (field, rate) in rates {
-            if rate.is_some_and(|rate| !(rate > 0.0 && rate <= RATE_MAX)) {
-                return wrong(field, format!("must be above 0 and at most {RATE_MAX:.0}"));
+            if rate.is_some_and(|rate| !(RATE_MIN..=RATE_MAX).contains(&rate)) {
+                return wrong(field, format!("must be from {RATE_MIN} to {RATE_MAX:.0}"));
             }
         }
         Ok(())
@@ -153,6 +154,17 @@ pub struct NewKey {
     pub name: String,
     pub grant: Grant,
     pub expires: Option<Timestamp>,
+}
+
+/// Who changes keys. That they may is checked again where the change is made: they may have lost the right since.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changer {
+    /// As records name them; absent on a node that is open.
+    pub name: Option<String>,
+    /// The id of their key, if they have one.
+    pub key: Option<String>,
+    /// Whether the configuration of the node has a key that may make others.
+    pub has_other_admin: bool,
 }
 
 /// A key that was made.
@@ -238,9 +250,9 @@ impl ApiKeys {
     /// has to be one.
     ///
     /// # Errors
-    /// `ApiKey` for a field that is not valid, `NoAdminKey`, `TooManyApiKeys`, or `Storage`, with `NotOwner` unless this node
+    /// `ApiKey` for a field that is not valid, `NoRight`, `NoAdminKey`, `TooManyApiKeys`, or `Storage`, with `NotOwner` unless this node
     /// leads.
-    pub fn create(&self, new: NewKey, by: Option<String>, has_other_admin: bool) -> Result<MadeKey, ManagerError> {
+    pub fn create(&self, new: NewKey, by: Changer) -> Result<MadeKey, ManagerError> {
         let NewKey { name, grant, expires } = new;
         let now = Timestamp::from(SystemTime::now());
         let wrong = |field, problem: String| Err(ManagerError::ApiKey { field, problem });
@@ -253,44 +265,75 @@ impl ApiKeys {
         grant.check()?;
         let _changing = self.changing.lock();
         self.leadership.term()?;
+        self.check_right(&by, now)?;
         if self.keys.read().len() >= KEYS_MAX {
             return Err(ManagerError::TooManyApiKeys { max: KEYS_MAX });
         }
-        if !has_other_admin && !grant.roles.contains(&Role::Admin) && !self.has_admin(now, None) {
+        let makes_others =
+            grant.roles.contains(&Role::Admin) && expires.is_none() && grant.requests_per_second.is_none();
+        if !by.has_other_admin && !makes_others && !self.has_admin(now, None) {
             return Err(ManagerError::NoAdminKey);
         }
         let NewSecret { id, text, hash } = NewSecret::random();
-        let key =
-            ApiKey { id, name, hash, grant, created: now, created_by: by, expires, revoked: None, revoked_by: None };
+        let key = ApiKey {
+            id,
+            name,
+            hash,
+            grant,
+            created: now,
+            created_by: by.name,
+            expires,
+            revoked: None,
+            revoked_by: None,
+        };
         self.write(key.clone())?;
         Ok(MadeKey { key, secret: text })
     }
 
-    /// Whether a key with the role admin is valid, apart from the one of this id.
+    /// Whether a key with the role admin is valid for good and without a limit, apart from the one of this id.
     fn has_admin(&self, now: Timestamp, without: Option<&str>) -> bool {
-        let is_admin =
-            |key: &Arc<ApiKey>| key.grant.has(Role::Admin) && key.is_valid(now) && Some(key.id.as_str()) != without;
+        let is_admin = |key: &Arc<ApiKey>| {
+            let lasts = key.is_valid(now) && key.expires.is_none() && key.grant.requests_per_second.is_none();
+            lasts && key.grant.has(Role::Admin) && Some(key.id.as_str()) != without
+        };
         self.keys.read().values().any(is_admin)
+    }
+
+    /// Fails unless who changes keys still may: without a key only while there is none.
+    fn check_right(&self, by: &Changer, now: Timestamp) -> Result<(), ManagerError> {
+        let is_refused = match (&by.key, &by.name) {
+            (Some(id), _) => self.is_refused(id, now),
+            (None, Some(_)) => false,
+            (None, None) => by.has_other_admin || self.are_required(),
+        };
+        if is_refused { Err(ManagerError::NoRight) } else { Ok(()) }
+    }
+
+    /// Whether a key of this id is revoked or has expired. One that is not known may be newer than this copy of the registry.
+    #[must_use]
+    pub fn is_refused(&self, id: &str, now: Timestamp) -> bool {
+        self.keys.read().get(id).is_some_and(|key| !key.is_valid(now))
     }
 
     /// Revokes a key: no request can use it from now on. Revoking it again changes nothing.
     ///
     /// # Errors
-    /// `UnknownApiKey`, `NoAdminKey` for the last one that may make others, or `Storage`, with `NotOwner` unless this node
+    /// `UnknownApiKey`, `NoRight`, `NoAdminKey` for the last one that may make others for good, or `Storage`, with `NotOwner` unless this node
     /// leads.
-    pub fn revoke(&self, id: &str, by: Option<String>, has_other_admin: bool) -> Result<Arc<ApiKey>, ManagerError> {
+    pub fn revoke(&self, id: &str, by: Changer) -> Result<Arc<ApiKey>, ManagerError> {
         let _changing = self.changing.lock();
         self.leadership.term()?;
+        let now = Timestamp::from(SystemTime::now());
+        self.check_right(&by, now)?;
         let found = self.keys.read().get(id).cloned();
         let found = found.ok_or_else(|| ManagerError::UnknownApiKey { id: id.to_owned() })?;
         if found.revoked.is_some() {
             return Ok(found);
         }
-        let now = Timestamp::from(SystemTime::now());
-        if !has_other_admin && !self.has_admin(now, Some(id)) {
+        if !by.has_other_admin && !self.has_admin(now, Some(id)) {
             return Err(ManagerError::NoAdminKey);
         }
-        self.write(ApiKey { revoked: Some(now), revoked_by: by, ..ApiKey::clone(&found) })
+        self.write(ApiKey { revoked: Some(now), revoked_by: by.name, ..ApiKey::clone(&found) })
     }
 
     fn write(&self, key_record: ApiKey) -> Result<Arc<ApiKey>, ManagerError> {

@@ -1,6 +1,9 @@
 //! API keys: who may do what.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::thread;
 
 use celeris_tests::fixtures::config_file;
 use celeris_tests::{Client, Node, eventually};
@@ -125,7 +128,7 @@ fn a_key_is_for_its_models_and_streams() {
         assert_eq!(refused.status, 403, "{method} {path}");
     }
     let job = admin.post("/v1/models/three/retrain", &json!({})).expect(202)["job"].as_str().unwrap().to_owned();
-    assert_eq!(of_stream.get(&format!("/v1/jobs/{job}")).status, 403);
+    assert_eq!(of_stream.get(&format!("/v1/jobs/{job}")).status, 404);
     assert_eq!(of_stream.get("/v1/jobs").expect(200)["jobs"], json!([]));
     assert_eq!(admin.get(&format!("/v1/jobs/{job}")).status, 200);
     // A change says who made it.
@@ -222,4 +225,125 @@ fn the_key_of_the_configuration_makes_others() {
     admin.try_json("DELETE", &format!("/v1/keys/{id}"), &Value::Null).unwrap().expect(200);
     assert_eq!(client.with_key(&web).get("/v1/models").status, 401);
     admin.get("/v1/models").expect(200);
+}
+
+/// A connection on which the head of a request was sent, and not its body.
+fn begun(client: &Client, head: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(client.address()).unwrap();
+    stream.write_all(format!("{head}host: localhost\r\n\r\n").as_bytes()).unwrap();
+    stream
+}
+
+/// The status of the reply to a request whose body follows now.
+fn ended(mut stream: TcpStream, body: &str) -> u16 {
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_right_that_is_lost_while_a_body_arrives_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let open = node.client();
+    let body = r#"{"name":"evil","roles":["admin"]}"#;
+    let head = |key: &str| {
+        let key = if key.is_empty() { String::new() } else { format!("authorization: Bearer {key}\r\n") };
+        format!("POST /v1/keys HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{key}", body.len())
+    };
+    // On a node that was open.
+    let unknown = begun(&open, &head(""));
+    let admin = open.with_key(&key_of(&open, "admin"));
+    assert_eq!(ended(unknown, body), 401);
+    // By a key that was revoked.
+    let other = key_of(&admin, "admin");
+    let known = begun(&open, &head(&other));
+    let id = other.split('_').nth(1).unwrap();
+    admin.try_json("DELETE", &format!("/v1/keys/{id}"), &Value::Null).unwrap().expect(200);
+    assert_eq!(ended(known, body), 401);
+    assert_eq!(admin.get("/v1/keys").expect(200)["keys"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_stream_ends_with_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let [.., admin] = closed(&node);
+    admin.post("/v1/models", &json!({"name": "m", "dim": 4})).expect(201);
+    let key = key_of(&admin, "observe");
+    let head = "POST /v1/models/m/observations HTTP/1.1\r\ncontent-type: application/x-ndjson\r\n\
+                transfer-encoding: chunked\r\n";
+    let mut stream = begun(&admin, &format!("{head}authorization: Bearer {key}\r\n"));
+    let mut replies = BufReader::new(stream.try_clone().unwrap());
+    let mut send = |user: &str| {
+        let line = format!("{{\"user\":\"{user}\",\"item\":\"i\",\"label\":1}}\n");
+        stream.write_all(format!("{:x}\r\n{line}\r\n", line.len()).as_bytes()).unwrap();
+    };
+    let mut until = |what: &str| {
+        let mut line = String::new();
+        while !line.contains(what) {
+            line.clear();
+            assert!(replies.read_line(&mut line).unwrap() > 0, "the stream ended before {what}");
+        }
+        line
+    };
+    send("before");
+    until("\"duplicate\":false");
+    let id = key.split('_').nth(1).unwrap();
+    admin.try_json("DELETE", &format!("/v1/keys/{id}"), &Value::Null).unwrap().expect(200);
+    send("after");
+    assert!(until("\"error\"").contains("unauthenticated"));
+    until("\"summary\"");
+    assert_eq!(admin.model("m").get("users/after").expect(200)["observations"], 0);
+}
+
+#[test]
+fn one_of_many_becomes_the_first_admin() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let create = || {
+        let client = node.client();
+        thread::spawn(move || client.post("/v1/keys", &json!({"name": "first", "roles": ["admin"]})).status)
+    };
+    let creating: Vec<_> = (0..8).map(|_| create()).collect();
+    let statuses: Vec<u16> = creating.into_iter().map(|thread| thread.join().unwrap()).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
+    assert!(statuses.iter().all(|status| [201, 401].contains(status)), "{statuses:?}");
+}
+
+#[test]
+fn the_last_admin_neither_expires_nor_has_a_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let open = node.client();
+    let later = 4_000_000_000_000_i64;
+    for body in [
+        json!({"name": "a", "roles": ["admin"], "expires": later}),
+        json!({"name": "a", "roles": ["admin"], "requests_per_second": 1}),
+    ] {
+        open.post("/v1/keys", &body).expect(409);
+    }
+    let first = key_of(&open, "admin");
+    let admin = open.with_key(&first);
+    made(&admin, &json!({"name": "b", "roles": ["admin"], "expires": later}));
+    let id = first.split('_').nth(1).unwrap();
+    admin.try_json("DELETE", &format!("/v1/keys/{id}"), &Value::Null).unwrap().expect(409);
+}
+
+#[test]
+fn a_stream_that_would_wait_for_long_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(dir.path());
+    let [.., admin] = closed(&node);
+    admin.post("/v1/models", &json!({"name": "m", "dim": 4})).expect(201);
+    let body = json!({"name": "slow", "roles": ["observe"], "observations_per_second": 0.1});
+    let slow = admin.with_key(&made(&admin, &body)).model("m");
+    let line = |user: usize| {
+        format!("{{\"user\": \"u{user}\", \"item\": \"i\", \"label\": 1, \"observation_id\": \"{user}\"}}\n")
+    };
+    let mut answers = slow.observe_lines(&(0..2000).map(line).collect::<String>()).unwrap();
+    assert!(answers.any(|answer| answer.unwrap().to_string().contains("rate-limited")), "the rest of the lines is refused");
+    // Corrections count as well.
+    assert_eq!(slow.put("observations/1?user=u1", &json!({"label": 0})).status, 429);
 }

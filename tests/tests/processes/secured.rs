@@ -325,6 +325,9 @@ fn tokens_of_an_identity_provider_are_taken_like_keys() {
     );
     refused(&format!("{}.{forged}.{}", parts[0], parts[2]), "signature");
     refused(&format!("{}.{}.", parts[0], parts[1]), "signature");
+    refused(&issuer.token(&json!({"alg": "RS256", "kid": "k1", "crit": ["x"]}), &json!({})), "crit");
+    refused(&token(json!({"sub": "eve\n"})), "control characters");
+    refused(&token(json!({"sub": ""})), "sub");
     refused("a.b.c", "not valid");
     // Keys are taken too.
     let admin =

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::super::exchange::{UNCOUNTED, unanswered};
 use super::{At, Batch, Chunk, Dealt, target};
+use crate::access::Principal;
 use crate::cluster::{End, Hop, LineReply, Outcome, Peer, Place, Watching, log_of, send_lines};
 use crate::error::{ApiError, Problem};
 use crate::extract::parse;
@@ -39,6 +40,8 @@ enum Answer {
 pub struct Answering {
     node: Node,
     model: OfStream,
+    /// Whose lines they are.
+    principal: Option<Principal>,
     hop: Option<Hop>,
     /// How long another node may take to answer a line.
     patience: Duration,
@@ -50,9 +53,13 @@ pub struct Answering {
 }
 
 impl Answering {
-    pub fn new((node, model): (Node, OfStream), hop: Option<Hop>, answered: watch::Sender<u64>) -> Self {
+    pub fn new(
+        (node, model, principal): (Node, OfStream, Option<Principal>),
+        hop: Option<Hop>,
+        answered: watch::Sender<u64>,
+    ) -> Self {
         let patience = node.limits.request_timeout;
-        Self { node, model, hop, patience, gave_up: None, answered }
+        Self { node, model, principal, hop, patience, gave_up: None, answered }
     }
 
     /// The replies to a batch, once all of it is durable or rejected.
@@ -167,7 +174,7 @@ impl Answering {
             }
         }
         for chunk in there.into_values() {
-            let target = target(&view, &self.model, &chunk.peer);
+            let target = target(&view, (&self.model, self.principal.as_ref()), &chunk.peer);
             let sent = send_lines(cluster.forwarder(), &target, chunk.text.into());
             let replies = tokio::time::timeout(self.patience, sent).await;
             let replies = replies.unwrap_or_else(|_| Err(End::Broken("it did not answer in time".to_owned())));
