@@ -117,14 +117,23 @@ skip_check() {
     exit 0
 }
 
-# Writes the OpenAPI description of the built node into a file.
+# Writes the OpenAPI description of the built node into a file, without its examples, which change with the data of the demo.
 description_of_node() {
     local folder url node
     folder=$(mktemp -d)
     exec 9< <(exec "$CARGO_TARGET_DIR/release/celeris" serve --listen 127.0.0.1:0 --data-dir "$folder/data" 2>"$folder/log")
     node=$!
     read -r -t 60 _ready url <&9 || { cat "$folder/log" >&2; return 1; }
-    python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' "$url/openapi.json" "$1"
+    python3 - "$url/openapi.json" >"$1" <<'PYTHON'
+import json, sys, urllib.request
+
+def bare(value):
+    if isinstance(value, dict):
+        return {name: bare(of_name) for name, of_name in value.items() if name != "example"}
+    return [bare(entry) for entry in value] if isinstance(value, list) else value
+
+json.dump(bare(json.load(urllib.request.urlopen(sys.argv[1]))), sys.stdout)
+PYTHON
     kill "$node"
     wait "$node" || true # it writes to its folder until it has ended
     exec 9<&-

@@ -19,7 +19,10 @@ def read(_context: schemathesis.DeserializationContext, response: schemathesis.R
 
 @schemathesis.hook
 def before_call(_context: schemathesis.HookContext, case: schemathesis.Case, _kwargs: dict[str, object]) -> None:
-    """Replaces valid parameters of the path by such that exist. The model is not deleted."""
+    """Replaces valid parameters of the path by such that exist. The model is not deleted, and the key is not revoked."""
+    if case.path == "/v1/keys/{key}":
+        case.path_parameters["key"] = "none"
+        return
     path = next((part for place, part in case.meta.components.items() if place.name == "PATH"), None)
     if path is None or not path.mode.is_positive or case.method == "DELETE" and case.path == "/v1/models/{model}":
         return

@@ -1254,14 +1254,7 @@ export interface components {
              */
             std_error: number;
         };
-        /**
-         * @description The reward of a shown slot without a reward in time.
-         * @example {
-         *       "after_seconds": 1800,
-         *       "label": 0,
-         *       "slots": 10
-         *     }
-         */
+        /** @description The reward of a shown slot without a reward in time. */
         DefaultReward: {
             /**
              * Format: double
@@ -1594,23 +1587,6 @@ export interface components {
         /**
          * @description A filter on item attributes: an object with one key. At most 8 levels deep, with at most 4096
          *     filters and values in total. docs/guides/filters.md describes the language.
-         * @example {
-         *       "all": [
-         *         {
-         *           "eq": {
-         *             "field": "genres",
-         *             "value": "Drama"
-         *           }
-         *         },
-         *         {
-         *           "range": {
-         *             "field": "year",
-         *             "gte": 1940,
-         *             "lt": 1960
-         *           }
-         *         }
-         *       ]
-         *     }
          */
         Filter: {
             /** @description All of the filters match. */
@@ -2692,13 +2668,7 @@ export interface components {
             /** Format: int64 */
             version: number;
         };
-        /**
-         * @description A policy with its parameters. Replies contain all parameters; in requests each has a default.
-         * @example {
-         *       "epsilon": 0.1,
-         *       "name": "epsilon_greedy"
-         *     }
-         */
+        /** @description A policy with its parameters. Replies contain all parameters; in requests each has a default. */
         Policy: {
             /** @enum {string} */
             name: "greedy";
@@ -2850,15 +2820,7 @@ export interface components {
              */
             version: number;
         };
-        /**
-         * @description A problem detail (RFC 9457).
-         * @example {
-         *       "detail": "k: must be at least 1",
-         *       "status": 422,
-         *       "title": "A field is not valid",
-         *       "type": "urn:celeris:problem:invalid-field"
-         *     }
-         */
+        /** @description A problem detail (RFC 9457). */
         Problem: {
             /** @description What is wrong with this request, with the name of the field, and how to correct it. */
             detail: string;
@@ -3269,7 +3231,6 @@ export interface components {
             /**
              * Format: double
              * @description The time, in seconds.
-             * @example 86400
              */
             every: number;
         };
@@ -3315,10 +3276,7 @@ export interface components {
         SeenRuleBody: {
             /** @description Only observations with these kinds of feedback; all kinds by default. */
             feedback?: string[];
-            /**
-             * @description Only observations within this time, for example `"30d"`: the last 30 days.
-             * @example 30d
-             */
+            /** @description Only observations within this time, for example `"30d"`: the last 30 days. */
             window?: string | null;
         };
         /** @description A selection. */
@@ -3530,13 +3488,7 @@ export interface components {
              */
             value: number;
         };
-        /**
-         * @description A strategy with its parameters. Replies contain all parameters; in requests each has a default.
-         * @example {
-         *       "floor": 0.05,
-         *       "name": "exp3"
-         *     }
-         */
+        /** @description A strategy with its parameters. Replies contain all parameters; in requests each has a default. */
         Strategy: {
             /**
              * Format: double
@@ -3693,15 +3645,7 @@ export interface components {
              */
             version: number;
         };
-        /**
-         * @description The trainer of a model and its settings.
-         * @example {
-         *       "engine": "als",
-         *       "limits": {
-         *         "seconds": 3600
-         *       }
-         *     }
-         */
+        /** @description The trainer of a model and its settings. */
         Trainer: {
             /**
              * Format: double
@@ -4035,13 +3979,11 @@ export interface components {
             /**
              * Format: double
              * @description 0 by default. With 0.5, the log grows by half between two trainings.
-             * @example 0.5
              */
             growth?: number;
             /**
              * Format: int64
              * @description Number of records.
-             * @example 100000
              */
             observations: number;
         };
@@ -4345,11 +4287,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "enabled": false
-                     *     }
-                     */
                     "application/json": components["schemas"]["ClusterReply"];
                 };
             };
@@ -4445,56 +4382,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "created": 1795690376072,
-                     *       "engine": "als",
-                     *       "error": null,
-                     *       "finished": 1795690376416,
-                     *       "gate": {
-                     *         "holdout": {
-                     *           "candidate": 0.6406374724030994,
-                     *           "difference": -0.0004783489711591704,
-                     *           "incumbent": 0.6411158213742586,
-                     *           "metric": "rmse",
-                     *           "observations": 2975,
-                     *           "standard_error": 0.00023156547004980605
-                     *         },
-                     *         "incumbent": 2,
-                     *         "margin": 0,
-                     *         "measure": "rmse",
-                     *         "pool": null,
-                     *         "seconds": 0.033033759,
-                     *         "shadow": null,
-                     *         "verdict": "passed",
-                     *         "why": "rmse 0.6406 against 0.6411 of version 2 on 2975 observations of the holdout: better by 0.0005 (standard error of the difference 0.0002, margin 0)"
-                     *       },
-                     *       "job": "01a2177c-ab88-7757-a073-196867c74787",
-                     *       "metrics": {
-                     *         "cold_map_items": 1200,
-                     *         "cold_map_ridge": 1,
-                     *         "cold_map_score_variance": 0.21048705611013263,
-                     *         "cold_map_score_variance_of_average": 0.3563641008630279,
-                     *         "items": 1200,
-                     *         "iterations": 3,
-                     *         "noise_variance": 0.3555362753484538,
-                     *         "prior_condition": 9270.51153956383,
-                     *         "prior_scale": 2,
-                     *         "ratings": 57026,
-                     *         "regularization": 0.5,
-                     *         "train_rmse": 0.4448877955681412,
-                     *         "train_seconds": 0.17566891,
-                     *         "users": 600
-                     *       },
-                     *       "model": "demo",
-                     *       "model_id": 1,
-                     *       "phase": "activate",
-                     *       "progress": 1,
-                     *       "state": "succeeded",
-                     *       "version": 3,
-                     *       "why": "new films"
-                     *     }
-                     */
                     "application/json": components["schemas"]["Job"];
                 };
             };
@@ -4639,20 +4526,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "dim": 8,
-                 *       "loss": "logistic",
-                 *       "name": "clicks",
-                 *       "policy": "thompson",
-                 *       "stream": "clicks",
-                 *       "triggers": {
-                 *         "volume": {
-                 *           "observations": 100000
-                 *         }
-                 *       }
-                 *     }
-                 */
                 "application/json": components["schemas"]["NewModelOrSelection"];
             };
         };
@@ -4663,62 +4536,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "active_version": 1,
-                     *       "candidates": 200,
-                     *       "context_fields": [],
-                     *       "created": 1795690376067,
-                     *       "default_reward": null,
-                     *       "dim": 8,
-                     *       "gate": {
-                     *         "force": false,
-                     *         "holdout_share": 0.05,
-                     *         "margin": 0,
-                     *         "pool_min": 100,
-                     *         "shadow_seconds": 0
-                     *       },
-                     *       "guard": {
-                     *         "margin": 0.05,
-                     *         "observations": 1000,
-                     *         "seconds": 3600
-                     *       },
-                     *       "guarding": null,
-                     *       "half_life": null,
-                     *       "id": 2,
-                     *       "items": 0,
-                     *       "keep_versions": 10,
-                     *       "kind": "model",
-                     *       "label_range": null,
-                     *       "labels_outside": "refuse",
-                     *       "loss": "logistic",
-                     *       "name": "clicks",
-                     *       "observations": 0,
-                     *       "policy": {
-                     *         "alpha": 1,
-                     *         "name": "thompson"
-                     *       },
-                     *       "pool_share": 0.01,
-                     *       "recent_loss": null,
-                     *       "stream": "clicks",
-                     *       "trainer": {
-                     *         "engine": "als",
-                     *         "limits": {}
-                     *       },
-                     *       "triggers": {
-                     *         "cool_down": 600,
-                     *         "drift": null,
-                     *         "popularity": null,
-                     *         "schedule": null,
-                     *         "threshold": null,
-                     *         "volume": {
-                     *           "growth": 0,
-                     *           "observations": 100000
-                     *         }
-                     *       },
-                     *       "versions": 1
-                     *     }
-                     */
                     "application/json": components["schemas"]["ModelOrSelection"];
                 };
             };
@@ -4754,67 +4571,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "active_version": 2,
-                     *       "candidates": 200,
-                     *       "context_fields": [],
-                     *       "created": 1795690373690,
-                     *       "default_reward": null,
-                     *       "dim": 32,
-                     *       "gate": {
-                     *         "force": false,
-                     *         "holdout_share": 0.1,
-                     *         "margin": 0,
-                     *         "pool_min": 100,
-                     *         "shadow_seconds": 0
-                     *       },
-                     *       "guard": {
-                     *         "margin": 0.05,
-                     *         "observations": 1000,
-                     *         "seconds": 3600
-                     *       },
-                     *       "guarding": {
-                     *         "against": 1,
-                     *         "comparison": null,
-                     *         "since": 1795690376030
-                     *       },
-                     *       "half_life": null,
-                     *       "id": 1,
-                     *       "items": 1200,
-                     *       "keep_versions": 5,
-                     *       "kind": "model",
-                     *       "label_range": null,
-                     *       "labels_outside": "refuse",
-                     *       "loss": "squared",
-                     *       "name": "demo",
-                     *       "observations": 60002,
-                     *       "policy": {
-                     *         "epsilon": 0.05,
-                     *         "name": "epsilon_greedy"
-                     *       },
-                     *       "pool_share": 0.01,
-                     *       "recent_loss": {
-                     *         "count": 1000,
-                     *         "metric": "rmse",
-                     *         "value": 0.7990408902457403
-                     *       },
-                     *       "stream": "demo",
-                     *       "trainer": {
-                     *         "engine": "als",
-                     *         "limits": {}
-                     *       },
-                     *       "triggers": {
-                     *         "cool_down": 600,
-                     *         "drift": null,
-                     *         "popularity": null,
-                     *         "schedule": null,
-                     *         "threshold": null,
-                     *         "volume": null
-                     *       },
-                     *       "versions": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["ModelOrSelection"];
                 };
             };
@@ -4871,14 +4627,6 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                /**
-                 * @example {
-                 *       "gate": {
-                 *         "holdout_share": 0.1
-                 *       },
-                 *       "keep_versions": 5
-                 *     }
-                 */
                 "application/json": components["schemas"]["ModelChange"];
             };
         };
@@ -4889,67 +4637,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "active_version": 2,
-                     *       "candidates": 200,
-                     *       "context_fields": [],
-                     *       "created": 1795690373690,
-                     *       "default_reward": null,
-                     *       "dim": 32,
-                     *       "gate": {
-                     *         "force": false,
-                     *         "holdout_share": 0.1,
-                     *         "margin": 0,
-                     *         "pool_min": 100,
-                     *         "shadow_seconds": 0
-                     *       },
-                     *       "guard": {
-                     *         "margin": 0.05,
-                     *         "observations": 1000,
-                     *         "seconds": 3600
-                     *       },
-                     *       "guarding": {
-                     *         "against": 1,
-                     *         "comparison": null,
-                     *         "since": 1795690376030
-                     *       },
-                     *       "half_life": null,
-                     *       "id": 1,
-                     *       "items": 1200,
-                     *       "keep_versions": 5,
-                     *       "kind": "model",
-                     *       "label_range": null,
-                     *       "labels_outside": "refuse",
-                     *       "loss": "squared",
-                     *       "name": "demo",
-                     *       "observations": 60002,
-                     *       "policy": {
-                     *         "epsilon": 0.05,
-                     *         "name": "epsilon_greedy"
-                     *       },
-                     *       "pool_share": 0.01,
-                     *       "recent_loss": {
-                     *         "count": 1000,
-                     *         "metric": "rmse",
-                     *         "value": 0.7990408902457403
-                     *       },
-                     *       "stream": "demo",
-                     *       "trainer": {
-                     *         "engine": "als",
-                     *         "limits": {}
-                     *       },
-                     *       "triggers": {
-                     *         "cool_down": 600,
-                     *         "drift": null,
-                     *         "popularity": null,
-                     *         "schedule": null,
-                     *         "threshold": null,
-                     *         "volume": null
-                     *       },
-                     *       "versions": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["Model"];
                 };
             };
@@ -5067,71 +4754,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "candidates": {
-                     *         "count": 18,
-                     *         "digest": null,
-                     *         "items": [
-                     *           "833",
-                     *           "21",
-                     *           "959",
-                     *           "1051",
-                     *           "1186",
-                     *           "895",
-                     *           "1198",
-                     *           "114",
-                     *           "503",
-                     *           "175",
-                     *           "541",
-                     *           "699",
-                     *           "255",
-                     *           "746",
-                     *           "1020",
-                     *           "1175",
-                     *           "210",
-                     *           "648"
-                     *         ]
-                     *       },
-                     *       "context": null,
-                     *       "decision_id": "01a2177c-ab7e-746a-99d0-f765784db13a",
-                     *       "model": "demo",
-                     *       "outcomes": [],
-                     *       "policy": {
-                     *         "name": "greedy"
-                     *       },
-                     *       "pool": false,
-                     *       "pool_share": null,
-                     *       "replay": null,
-                     *       "seed": 660804128521014,
-                     *       "seed_given": false,
-                     *       "selection": null,
-                     *       "slots": [
-                     *         {
-                     *           "explored": false,
-                     *           "item": "833",
-                     *           "propensity": 1,
-                     *           "propensity_std_error": null,
-                     *           "reward": null,
-                     *           "score": 5.1175165,
-                     *           "std_error": 0.45996594
-                     *         },
-                     *         {
-                     *           "explored": false,
-                     *           "item": "21",
-                     *           "propensity": 1,
-                     *           "propensity_std_error": null,
-                     *           "reward": null,
-                     *           "score": 5.009358,
-                     *           "std_error": 0.5392824
-                     *         }
-                     *       ],
-                     *       "timestamp": 1795690376062,
-                     *       "user": "7",
-                     *       "user_epoch": 16,
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["DecisionReply"];
                 };
             };
@@ -5287,26 +4909,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "items": [
-                     *         {
-                     *           "attributes": {
-                     *             "genres": [
-                     *               "Crime",
-                     *               "Drama"
-                     *             ],
-                     *             "title": "The Third Man",
-                     *             "year": 1949
-                     *           },
-                     *           "item": "the-third-man",
-                     *           "trained": false
-                     *         }
-                     *       ],
-                     *       "next": null,
-                     *       "total": 1
-                     *     }
-                     */
                     "application/json": components["schemas"]["ItemPage"];
                 };
             };
@@ -5447,57 +5049,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "attributes": {
-                     *         "genres": [
-                     *           "Crime",
-                     *           "Drama"
-                     *         ],
-                     *         "title": "The Third Man",
-                     *         "year": 1949
-                     *       },
-                     *       "features": [
-                     *         0.18322428,
-                     *         0.4230173,
-                     *         0.2074579,
-                     *         -0.63335186,
-                     *         -0.51482856,
-                     *         -0.422435,
-                     *         0.5726541,
-                     *         0.0076185944,
-                     *         0.10597697,
-                     *         -0.19383574,
-                     *         0.37507838,
-                     *         -0.11230093,
-                     *         -0.7765081,
-                     *         -0.39169928,
-                     *         0.37846923,
-                     *         -0.1818375,
-                     *         0.13430615,
-                     *         -0.50384724,
-                     *         0.7048132,
-                     *         0.08360255,
-                     *         0.045680195,
-                     *         -0.20004646,
-                     *         -0.5198956,
-                     *         0.022237126,
-                     *         0.20928667,
-                     *         -0.19093543,
-                     *         -0.23680073,
-                     *         0.033073496,
-                     *         -0.3676309,
-                     *         0.010140166,
-                     *         0.3157465,
-                     *         1
-                     *       ],
-                     *       "given_features": null,
-                     *       "item": "the-third-man",
-                     *       "offset": 3.4613125,
-                     *       "source": "attributes",
-                     *       "trained": false
-                     *     }
-                     */
                     "application/json": components["schemas"]["Item"];
                 };
             };
@@ -5527,18 +5078,6 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                /**
-                 * @example {
-                 *       "attributes": {
-                 *         "genres": [
-                 *           "Crime",
-                 *           "Drama"
-                 *         ],
-                 *         "title": "The Third Man",
-                 *         "year": 1949
-                 *       }
-                 *     }
-                 */
                 "application/json": components["schemas"]["ItemBody"];
             };
         };
@@ -5549,12 +5088,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "effective": "now",
-                     *       "item": "the-third-man"
-                     *     }
-                     */
                     "application/json": components["schemas"]["ItemChanged"];
                 };
             };
@@ -5634,22 +5167,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "item": "1",
-                     *       "items": [
-                     *         {
-                     *           "item": "344",
-                     *           "similarity": 0.88580894
-                     *         },
-                     *         {
-                     *           "item": "1079",
-                     *           "similarity": 0.86350775
-                     *         }
-                     *       ],
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["SimilarReply"];
                 };
             };
@@ -5787,11 +5304,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "label": 4.5
-                 *     }
-                 */
                 "application/json": components["schemas"]["CorrectBody"];
             };
         };
@@ -5802,15 +5314,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "duplicate": false,
-                     *       "observation_id": "rating-1",
-                     *       "sequence": 797,
-                     *       "user": "7",
-                     *       "user_epoch": 18
-                     *     }
-                     */
                     "application/json": components["schemas"]["AmendReply"];
                 };
             };
@@ -5881,16 +5384,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "decision_id": "01a2177c-ab7e-746a-99d0-f765784db13a",
-                 *       "item": "833",
-                 *       "label": 4,
-                 *       "observation_id": "rating-1",
-                 *       "timestamp": "2026-01-02T09:30:00Z",
-                 *       "user": "7"
-                 *     }
-                 */
                 "application/json": components["schemas"]["ObserveBody"];
             };
         };
@@ -5901,16 +5394,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "duplicate": false,
-                     *       "joined": "slot",
-                     *       "observation_id": "rating-1",
-                     *       "predicted": 5.1175165,
-                     *       "sequence": 796,
-                     *       "user_epoch": 17
-                     *     }
-                     */
                     "application/json": components["schemas"]["ObserveReply"];
                 };
             };
@@ -5948,15 +5431,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "items": [
-                 *         "1",
-                 *         "2"
-                 *       ],
-                 *       "user": "7"
-                 *     }
-                 */
                 "application/json": components["schemas"]["PredictBody"];
             };
         };
@@ -5967,30 +5441,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "cold": false,
-                     *       "scores": [
-                     *         {
-                     *           "item": "1",
-                     *           "known": true,
-                     *           "label_std": 0.69079083,
-                     *           "score": 3.169903,
-                     *           "std_error": 0.3365317
-                     *         },
-                     *         {
-                     *           "item": "2",
-                     *           "known": true,
-                     *           "label_std": 0.71228707,
-                     *           "score": 3.7723851,
-                     *           "std_error": 0.3787011
-                     *         }
-                     *       ],
-                     *       "user": "7",
-                     *       "user_epoch": 16,
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["PredictReply"];
                 };
             };
@@ -6063,21 +5513,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "filter": {
-                 *         "not": {
-                 *           "eq": {
-                 *             "field": "genres",
-                 *             "value": "War"
-                 *           }
-                 *         }
-                 *       },
-                 *       "k": 2,
-                 *       "policy": "greedy",
-                 *       "user": "7"
-                 *     }
-                 */
                 "application/json": components["schemas"]["RecommendBody"];
             };
         };
@@ -6088,41 +5523,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "cold": false,
-                     *       "decision_id": "01a2177c-ab7e-746a-99d0-f765784db13a",
-                     *       "items": [
-                     *         {
-                     *           "item": "833",
-                     *           "known": true,
-                     *           "label_std": 0.7586218,
-                     *           "propensity": 1,
-                     *           "score": 5.1175165,
-                     *           "std_error": 0.45996594
-                     *         },
-                     *         {
-                     *           "item": "21",
-                     *           "known": true,
-                     *           "label_std": 0.8091748,
-                     *           "propensity": 1,
-                     *           "score": 5.009358,
-                     *           "std_error": 0.5392824
-                     *         }
-                     *       ],
-                     *       "logged": true,
-                     *       "next": "AZdYktJAAwAArfS_nvSuw5gUAAAAm8R6TgWxwoo",
-                     *       "policy": {
-                     *         "name": "greedy"
-                     *       },
-                     *       "pool": false,
-                     *       "seed": 660804128521014,
-                     *       "seed_given": false,
-                     *       "user": "7",
-                     *       "user_epoch": 16,
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["RecommendReply"];
                 };
             };
@@ -6153,11 +5553,6 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                /**
-                 * @example {
-                 *       "why": "new films"
-                 *     }
-                 */
                 "application/json": components["schemas"]["RetrainBody"];
             };
         };
@@ -6168,11 +5563,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "job": "01a2177c-ab88-7757-a073-196867c74787"
-                     *     }
-                     */
                     "application/json": components["schemas"]["Accepted"];
                 };
             };
@@ -6279,23 +5669,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "items": [
-                 *         "1",
-                 *         "2",
-                 *         "3",
-                 *         "4"
-                 *       ],
-                 *       "k": 2,
-                 *       "policy": {
-                 *         "alpha": 0.5,
-                 *         "name": "thompson"
-                 *       },
-                 *       "seed": 1,
-                 *       "user": "7"
-                 *     }
-                 */
                 "application/json": components["schemas"]["TopkBody"];
             };
         };
@@ -6306,41 +5679,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "cold": false,
-                     *       "decision_id": "01a2177c-ab7d-7161-af18-1817ea4beeba",
-                     *       "items": [
-                     *         {
-                     *           "item": "4",
-                     *           "known": true,
-                     *           "label_std": 0.67899317,
-                     *           "propensity": null,
-                     *           "score": 3.730396,
-                     *           "std_error": 0.31159803
-                     *         },
-                     *         {
-                     *           "item": "2",
-                     *           "known": true,
-                     *           "label_std": 0.71228707,
-                     *           "propensity": null,
-                     *           "score": 3.7723851,
-                     *           "std_error": 0.3787011
-                     *         }
-                     *       ],
-                     *       "logged": true,
-                     *       "policy": {
-                     *         "alpha": 0.5,
-                     *         "name": "thompson"
-                     *       },
-                     *       "pool": false,
-                     *       "seed": 1,
-                     *       "seed_given": true,
-                     *       "user": "7",
-                     *       "user_epoch": 16,
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["TopkReply"];
                 };
             };
@@ -6420,65 +5758,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "cold": false,
-                     *       "history": [
-                     *         {
-                     *           "context": null,
-                     *           "feedback": null,
-                     *           "item": "833",
-                     *           "kind": "correct",
-                     *           "label": 4.5,
-                     *           "observation_id": "rating-1",
-                     *           "predicted": null,
-                     *           "sequence": 797,
-                     *           "timestamp": 1795690376064,
-                     *           "user_epoch": 18,
-                     *           "weight": 1
-                     *         }
-                     *       ],
-                     *       "observations": 17,
-                     *       "state_hash": "400abb338ece62f8",
-                     *       "user": "7",
-                     *       "user_epoch": 18,
-                     *       "version": 2,
-                     *       "weights": [
-                     *         0.014019344002008438,
-                     *         -0.29191887378692627,
-                     *         0.15304619073867798,
-                     *         -0.007313573267310858,
-                     *         -0.005271398928016424,
-                     *         -0.005567185580730438,
-                     *         -0.007587735541164875,
-                     *         0.0031708928290754557,
-                     *         -0.0027387808077037334,
-                     *         0.0008984849555417895,
-                     *         0.01511448621749878,
-                     *         -0.01904943771660328,
-                     *         0.17664925754070282,
-                     *         0.004561659414321184,
-                     *         -0.005578638520091772,
-                     *         -0.23865003883838654,
-                     *         -0.0035852943547070026,
-                     *         0.006517772562801838,
-                     *         0.01438059937208891,
-                     *         0.027119766920804977,
-                     *         0.006402236875146627,
-                     *         0.00016487004177179188,
-                     *         0.032701898366212845,
-                     *         0.06153131276369095,
-                     *         0.0010954139288514853,
-                     *         0.0030635842122137547,
-                     *         0.02905590832233429,
-                     *         -0.09786350280046463,
-                     *         0.03771725296974182,
-                     *         -0.010716471821069717,
-                     *         0.3362754285335541,
-                     *         -0.22230307757854462
-                     *       ]
-                     *     }
-                     */
                     "application/json": components["schemas"]["User"];
                 };
             };
@@ -6558,38 +5837,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "because": [
-                     *         {
-                     *           "contribution": 0.35931146311687073,
-                     *           "item": "909",
-                     *           "label": 5,
-                     *           "observation_id": "synthetic-49529",
-                     *           "timestamp": 1249044877000,
-                     *           "weight": 1
-                     *         },
-                     *         {
-                     *           "contribution": -0.14283632076330174,
-                     *           "item": "665",
-                     *           "label": 2,
-                     *           "observation_id": "synthetic-49887",
-                     *           "timestamp": 1250000541000,
-                     *           "weight": 1
-                     *         }
-                     *       ],
-                     *       "item": "1",
-                     *       "known": true,
-                     *       "observations": 17,
-                     *       "others": -0.24031995887295857,
-                     *       "prior": 3.0721443268360997,
-                     *       "score": 3.0482996,
-                     *       "std_error": 0.30155614,
-                     *       "user": "7",
-                     *       "user_epoch": 18,
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["WhyReply"];
                 };
             };
@@ -6623,273 +5870,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "versions": [
-                     *         {
-                     *           "active": true,
-                     *           "algorithm": "als",
-                     *           "created": 1795690376326,
-                     *           "dim": 32,
-                     *           "erased_users": 0,
-                     *           "gate": {
-                     *             "holdout": {
-                     *               "candidate": 0.6406374724030994,
-                     *               "difference": -0.0004783489711591704,
-                     *               "incumbent": 0.6411158213742586,
-                     *               "metric": "rmse",
-                     *               "observations": 2975,
-                     *               "standard_error": 0.00023156547004980605
-                     *             },
-                     *             "incumbent": 2,
-                     *             "margin": 0,
-                     *             "measure": "rmse",
-                     *             "pool": null,
-                     *             "seconds": 0.033033759,
-                     *             "shadow": null,
-                     *             "verdict": "passed",
-                     *             "why": "rmse 0.6406 against 0.6411 of version 2 on 2975 observations of the holdout: better by 0.0005 (standard error of the difference 0.0002, margin 0)"
-                     *           },
-                     *           "half_life": null,
-                     *           "items": 1200,
-                     *           "label_range": [
-                     *             0.5,
-                     *             5
-                     *           ],
-                     *           "metrics": {
-                     *             "cold_map_items": 1200,
-                     *             "cold_map_ridge": 1,
-                     *             "cold_map_score_variance": 0.21048705611013263,
-                     *             "cold_map_score_variance_of_average": 0.3563641008630279,
-                     *             "items": 1200,
-                     *             "iterations": 3,
-                     *             "noise_variance": 0.3555362753484538,
-                     *             "prior_condition": 9270.51153956383,
-                     *             "prior_scale": 2,
-                     *             "ratings": 57026,
-                     *             "regularization": 0.5,
-                     *             "train_rmse": 0.4448877955681412,
-                     *             "train_seconds": 0.17566891,
-                     *             "users": 600
-                     *           },
-                     *           "parent": 2,
-                     *           "parts": [],
-                     *           "pinned": false,
-                     *           "rollback_target": false,
-                     *           "version": 3,
-                     *           "warm_from": 2,
-                     *           "warning": null,
-                     *           "watermark": [
-                     *             451,
-                     *             916,
-                     *             690,
-                     *             1139,
-                     *             1282,
-                     *             1070,
-                     *             1376,
-                     *             450,
-                     *             1272,
-                     *             201,
-                     *             1369,
-                     *             316,
-                     *             523,
-                     *             334,
-                     *             552,
-                     *             928,
-                     *             1566,
-                     *             784,
-                     *             1216,
-                     *             1375,
-                     *             784,
-                     *             914,
-                     *             964,
-                     *             1305,
-                     *             770,
-                     *             1619,
-                     *             1424,
-                     *             795,
-                     *             2038,
-                     *             1103,
-                     *             835,
-                     *             1359,
-                     *             779,
-                     *             762,
-                     *             692,
-                     *             610,
-                     *             1082,
-                     *             261,
-                     *             1235,
-                     *             1131,
-                     *             1041,
-                     *             307,
-                     *             458,
-                     *             1028,
-                     *             792,
-                     *             1115,
-                     *             1437,
-                     *             1127,
-                     *             1047,
-                     *             815,
-                     *             677,
-                     *             782,
-                     *             1554,
-                     *             340,
-                     *             1496,
-                     *             775,
-                     *             1055,
-                     *             937,
-                     *             797,
-                     *             1199,
-                     *             1086,
-                     *             823,
-                     *             472,
-                     *             570
-                     *           ]
-                     *         },
-                     *         {
-                     *           "active": false,
-                     *           "algorithm": "als",
-                     *           "created": 1795690375959,
-                     *           "dim": 32,
-                     *           "erased_users": 0,
-                     *           "gate": {
-                     *             "holdout": {
-                     *               "candidate": 0.6411158213742586,
-                     *               "difference": -0.32474716049293983,
-                     *               "incumbent": 0.9658629818671984,
-                     *               "metric": "rmse",
-                     *               "observations": 2975,
-                     *               "standard_error": 0.023199068460640727
-                     *             },
-                     *             "incumbent": 1,
-                     *             "margin": 0,
-                     *             "measure": "rmse",
-                     *             "pool": null,
-                     *             "seconds": 0.036232012,
-                     *             "shadow": null,
-                     *             "verdict": "passed",
-                     *             "why": "rmse 0.6411 against 0.9659 of version 1 on 2975 observations of the holdout: better by 0.3247 (standard error of the difference 0.0232, margin 0)"
-                     *           },
-                     *           "half_life": null,
-                     *           "items": 1200,
-                     *           "label_range": [
-                     *             0.5,
-                     *             5
-                     *           ],
-                     *           "metrics": {
-                     *             "cold_map_items": 1200,
-                     *             "cold_map_ridge": 1,
-                     *             "cold_map_score_variance": 0.2070016214989183,
-                     *             "cold_map_score_variance_of_average": 0.34649270495382495,
-                     *             "items": 1200,
-                     *             "iterations": 30,
-                     *             "noise_variance": 0.36393836987540945,
-                     *             "prior_condition": 6584.993184102565,
-                     *             "prior_scale": 2,
-                     *             "ratings": 57025,
-                     *             "regularization": 0.5,
-                     *             "train_rmse": 0.4489531968471279,
-                     *             "train_seconds": 1.685995637,
-                     *             "users": 600,
-                     *             "validation_rmse": 0.6332280477475677
-                     *           },
-                     *           "parent": 1,
-                     *           "parts": [],
-                     *           "pinned": false,
-                     *           "rollback_target": true,
-                     *           "version": 2,
-                     *           "warm_from": null,
-                     *           "warning": null,
-                     *           "watermark": [
-                     *             451,
-                     *             916,
-                     *             690,
-                     *             1139,
-                     *             1282,
-                     *             1070,
-                     *             1376,
-                     *             450,
-                     *             1272,
-                     *             201,
-                     *             1369,
-                     *             316,
-                     *             523,
-                     *             334,
-                     *             552,
-                     *             928,
-                     *             1566,
-                     *             784,
-                     *             1216,
-                     *             1375,
-                     *             784,
-                     *             914,
-                     *             964,
-                     *             1305,
-                     *             770,
-                     *             1619,
-                     *             1424,
-                     *             795,
-                     *             2038,
-                     *             1103,
-                     *             835,
-                     *             1359,
-                     *             779,
-                     *             762,
-                     *             692,
-                     *             610,
-                     *             1082,
-                     *             261,
-                     *             1235,
-                     *             1131,
-                     *             1041,
-                     *             307,
-                     *             458,
-                     *             1028,
-                     *             792,
-                     *             1115,
-                     *             1437,
-                     *             1127,
-                     *             1047,
-                     *             815,
-                     *             677,
-                     *             782,
-                     *             1554,
-                     *             340,
-                     *             1496,
-                     *             775,
-                     *             1055,
-                     *             937,
-                     *             795,
-                     *             1199,
-                     *             1086,
-                     *             823,
-                     *             472,
-                     *             570
-                     *           ]
-                     *         },
-                     *         {
-                     *           "active": false,
-                     *           "algorithm": "untrained",
-                     *           "created": 1795690373690,
-                     *           "dim": 32,
-                     *           "erased_users": 0,
-                     *           "gate": null,
-                     *           "half_life": null,
-                     *           "items": 0,
-                     *           "label_range": null,
-                     *           "metrics": {},
-                     *           "parent": null,
-                     *           "parts": [],
-                     *           "pinned": false,
-                     *           "rollback_target": false,
-                     *           "version": 1,
-                     *           "warm_from": null,
-                     *           "warning": null,
-                     *           "watermark": null
-                     *         }
-                     *       ]
-                     *     }
-                     */
                     "application/json": components["schemas"]["VersionList"];
                 };
             };
