@@ -238,7 +238,8 @@ impl Open {
     }
 }
 
-async fn asked_to_stop(stopping: &mut watch::Receiver<bool>) {
+/// Completes once the server is to stop.
+pub async fn asked_to_stop(stopping: &mut watch::Receiver<bool>) {
     // An error means that the server was dropped, which is also a stop.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }

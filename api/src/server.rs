@@ -146,7 +146,9 @@ pub async fn serve(
         let origins = Origins::new(config, listener.local_addr()?, node.clone());
         let router = router(node.clone(), origins, audience);
         let handler = move |connection, request| respond(router.clone(), connection, request);
-        Ok::<_, std::io::Error>(connections::serve(listener, (bounds, tls.clone()), handler, stopped(stopping.clone())))
+        let mut stopping = stopping.clone();
+        let shutdown = async move { connections::asked_to_stop(&mut stopping).await };
+        Ok::<_, std::io::Error>(connections::serve(listener, (bounds, tls.clone()), handler, shutdown))
     };
     let clients = accept(listener, bounds, audience)?;
     let operators = operators.map(|listener| {
@@ -171,12 +173,6 @@ pub async fn serve(
         () = deadline => tracing::warn!("requests were still under way at the end of the drain timeout"),
     }
     Ok(())
-}
-
-/// Completes once the server is to stop.
-async fn stopped(mut stopping: tokio::sync::watch::Receiver<bool>) {
-    // An error means that the server was dropped, which is also a stop.
-    let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
 #[cfg(test)]

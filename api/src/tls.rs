@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio_rustls::TlsAcceptor;
+use ureq::tls::{Certificate, PemItem};
 
 use crate::config;
 
@@ -37,6 +38,21 @@ struct Contents {
     cert: Vec<u8>,
     key: Vec<u8>,
     client_ca: Option<Vec<u8>>,
+}
+
+/// The certificates of the authorities in a file, by which a client of this program verifies a server.
+///
+/// # Errors
+/// If it cannot be read, is not PEM or has no certificate.
+pub fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
+    let text = std::fs::read(file).map_err(|error| error.to_string())?;
+    let certificates = ureq::tls::parse_pem(&text).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+        Ok(_) => None,
+        Err(error) => Some(Err(error.to_string())),
+    });
+    let certificates = certificates.collect::<Result<Vec<_>, _>>()?;
+    if certificates.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(certificates) }
 }
 
 impl Tls {

@@ -1,12 +1,14 @@
 //! A running node, as commands use it.
 
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use celeris_api::tls;
 use serde_json::Value;
 use ureq::http::{HeaderValue, Response, StatusCode};
 use ureq::middleware::{Middleware, MiddlewareNext};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, SendBody};
 
 use crate::Failure;
@@ -62,14 +64,7 @@ pub struct Authorities(Vec<Certificate<'static>>);
 
 impl Authorities {
     fn read(path: &str) -> Result<Self, String> {
-        let text = std::fs::read(path).map_err(|error| error.to_string())?;
-        let certificates = ureq::tls::parse_pem(&text).filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
-            Ok(_) => None,
-            Err(error) => Some(Err(error.to_string())),
-        });
-        let certificates: Vec<Certificate<'static>> = certificates.collect::<Result<_, _>>()?;
-        if certificates.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(Self(certificates)) }
+        tls::authorities(Path::new(path)).map(Self)
     }
 }
 

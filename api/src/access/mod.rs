@@ -170,7 +170,7 @@ impl Access {
         Ok(())
     }
 
-    /// Waits until a principal may make observations, and takes so many.
+    /// Waits until the rates of a principal allow a number of observations, and counts them.
     ///
     /// # Errors
     /// 401 if its key is not valid any more, 429 if that would take too long.

@@ -3,7 +3,6 @@
 //! The keys are fetched when the first token comes, and again once they are old or a token names one that is not among them.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
@@ -19,11 +18,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use ureq::Agent;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::tls::{RootCerts, TlsConfig};
 
 use super::Principal;
 use crate::config;
 use crate::error::ApiError;
+use crate::tls;
 
 /// Maximum length of a token, in bytes.
 const TOKEN_BYTES_MAX: usize = 8 << 10;
@@ -100,8 +100,10 @@ impl Tokens {
         install_verifiers();
         let mut agent = Agent::config_builder().timeout_global(Some(ISSUER_TIMEOUT)).max_redirects(0);
         if let Some(file) = &config.ca_file {
-            let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&authorities(file)?)).build();
-            agent = agent.tls_config(tls);
+            let authorities = tls::authorities(file)
+                .map_err(|problem| format!("auth.oidc.ca_file: {}: {problem}", file.display()))?;
+            let roots = RootCerts::new_with_certs(&authorities);
+            agent = agent.tls_config(TlsConfig::builder().root_certs(roots).build());
         }
         let (agent, roles_claim) = (agent.build().into(), config.roles_claim.clone());
         Ok(Some(Self {
@@ -216,8 +218,6 @@ impl Tokens {
             Err(problem) => {
                 tracing::warn!(issuer = self.issuer, problem, "the keys of the identity provider were not fetched");
                 // Those known remain in force while the issuer is down.
-                let unavailable =
-                    || ApiError::unavailable("the keys of the identity provider cannot be fetched; try again");
                 known().ok_or_else(unavailable)
             }
         }
@@ -252,18 +252,6 @@ fn words(kind: &ErrorKind) -> String {
         ErrorKind::MissingRequiredClaim(claim) => format!("it has no claim {claim}"),
         _ => "its signature or its form is wrong".to_owned(),
     }
-}
-
-fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
-    let wrong = |problem: &dyn std::fmt::Display| format!("auth.oidc.ca_file: {}: {problem}", file.display());
-    let text = std::fs::read(file).map_err(|error| wrong(&error))?;
-    let certificate = |item: Result<PemItem<'static>, ureq::Error>| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
-        Ok(_) => None,
-        Err(error) => Some(Err(wrong(&error))),
-    };
-    let certificates: Vec<_> = ureq::tls::parse_pem(&text).filter_map(certificate).collect::<Result<_, _>>()?;
-    if certificates.is_empty() { Err(wrong(&"there is no certificate in it")) } else { Ok(certificates) }
 }
 
 /// Has the library verify by ring, which is in the program already.

@@ -84,7 +84,7 @@ impl CommonContexts {
     }
 }
 
-/// The number of means and covariances of so many columns.
+/// The number of means and covariances of `columns` columns.
 #[must_use]
 pub fn moments_of(columns: usize) -> usize {
     columns + columns * (columns + 1) / 2

@@ -343,7 +343,10 @@ fn a_stream_that_would_wait_for_long_is_refused() {
         format!("{{\"user\": \"u{user}\", \"item\": \"i\", \"label\": 1, \"observation_id\": \"{user}\"}}\n")
     };
     let mut answers = slow.observe_lines(&(0..2000).map(line).collect::<String>()).unwrap();
-    assert!(answers.any(|answer| answer.unwrap().to_string().contains("rate-limited")), "the rest of the lines is refused");
+    assert!(
+        answers.any(|answer| answer.unwrap().to_string().contains("rate-limited")),
+        "the rest of the lines is refused"
+    );
     // Corrections count as well.
     assert_eq!(slow.put("observations/1?user=u1", &json!({"label": 0})).status, 429);
 }
