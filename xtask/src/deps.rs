@@ -14,9 +14,10 @@ struct CrateRule {
 
 /// The rules of all crates of the workspace, in dependency order. A new crate must be added here
 /// first.
-const RULES: [CrateRule; 23] = [
+const RULES: [CrateRule; 25] = [
     CrateRule { name: "celeris-skip", may_use: &[] },
     CrateRule { name: "celeris-kernel", may_use: &[] },
+    CrateRule { name: "celeris-location", may_use: &[] },
     CrateRule { name: "celeris-sandbox", may_use: &[] },
     CrateRule { name: "celeris-model", may_use: &["celeris-kernel"] },
     CrateRule { name: "celeris-storage", may_use: &["celeris-model", "celeris-skip"] },
@@ -30,7 +31,11 @@ const RULES: [CrateRule; 23] = [
     },
     CrateRule { name: "celeris-bandits", may_use: &["celeris-model"] },
     CrateRule { name: "celeris-datasets", may_use: &["celeris-model", "celeris-skip"] },
-    CrateRule { name: "celeris-import", may_use: &["celeris-model", "celeris-formats", "celeris-datasets"] },
+    CrateRule {
+        name: "celeris-import",
+        may_use: &["celeris-location", "celeris-model", "celeris-formats", "celeris-datasets"],
+    },
+    CrateRule { name: "celeris-ingest", may_use: &["celeris-model", "celeris-skip"] },
     CrateRule { name: "celeris-retrieval", may_use: &["celeris-kernel", "celeris-model"] },
     CrateRule {
         name: "celeris-predictor",
@@ -76,6 +81,7 @@ const RULES: [CrateRule; 23] = [
             "celeris-predictor",
             "celeris-retrieval",
             "celeris-manager",
+            "celeris-ingest",
         ],
     },
     CrateRule {
@@ -107,6 +113,8 @@ const RULES: [CrateRule; 23] = [
             "celeris-bandits",
             "celeris-datasets",
             "celeris-import",
+            "celeris-ingest",
+            "celeris-location",
             "celeris-predictor",
             "celeris-retrain",
             "celeris-retrieval",
@@ -145,7 +153,7 @@ struct Confined {
     why: &'static str,
 }
 
-const CONFINED: [Confined; 5] = [
+const CONFINED: [Confined; 7] = [
     Confined {
         packages: &["rocksdb", "librocksdb-sys"],
         to: &["celeris-storage"],
@@ -153,8 +161,18 @@ const CONFINED: [Confined; 5] = [
     },
     Confined {
         packages: &["async-nats"],
-        to: &["celeris-cluster", "celeris-bench"],
-        why: "only celeris-cluster, and the bench that it is compared by, know NATS",
+        to: &["celeris-cluster", "celeris-ingest", "celeris-bench", "celeris-tests"],
+        why: "only celeris-cluster, celeris-ingest, and tests and benches know NATS",
+    },
+    Confined {
+        packages: &["rskafka"],
+        to: &["celeris-ingest", "celeris-tests"],
+        why: "only celeris-ingest, and its tests, know Kafka",
+    },
+    Confined {
+        packages: &["object_store", "reqwest"],
+        to: &["celeris-location"],
+        why: "only celeris-location knows object stores",
     },
     Confined {
         packages: &["arrow", "parquet"],
@@ -332,7 +350,7 @@ mod tests {
                 "celeris-features -> arrow: only celeris-formats, and tests, know columnar files",
                 "celeris-predictor -> rocksdb: only celeris-storage knows RocksDB",
                 "celeris-manager -> axum: only celeris-api, and the benches and tests that drive it, know HTTP serving",
-                "celeris-api -> async-nats: only celeris-cluster, and the bench that it is compared by, know NATS",
+                "celeris-api -> async-nats: only celeris-cluster, celeris-ingest, and tests and benches know NATS",
                 "celeris-manager -> tract-onnx: only celeris-pipelines runs graphs of other libraries",
                 "celeris-tests -> rocksdb: only celeris-storage knows RocksDB",
             ]

@@ -1,0 +1,1 @@
+//! Observations from message brokers: NATS JetStream and Kafka.
