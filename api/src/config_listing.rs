@@ -33,7 +33,17 @@ struct Section<'a> {
     default: &'a Value,
 }
 
+/// A key as TOML writes it: quoted, unless it is of letters, digits, `-` and `_`.
+fn toml_key(key: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !key.is_empty() && key.chars().all(is_bare) { key.to_owned() } else { Value::from(key).to_string() }
+}
+
 impl Section<'_> {
+    fn is_list_of_tables(&self) -> bool {
+        self.schema["items"]["properties"].is_object()
+    }
+
     fn child(&self, key: &str) -> Section<'_> {
         let name = if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) };
         let schema = &self.schema["properties"][key];
@@ -49,7 +59,8 @@ impl Listing {
     /// The keys of a section: first those with a value, then the tables.
     fn keys(&mut self, section: &Section<'_>) {
         let keys = section.schema["properties"].as_object().into_iter().flat_map(Map::keys);
-        let (tables, values): (Vec<_>, Vec<_>) = keys.partition(|key| section.value[*key].is_object());
+        let (lists, keys): (Vec<_>, Vec<_>) = keys.partition(|key| section.child(key).is_list_of_tables());
+        let (tables, values): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| section.value[*key].is_object());
         for key in values {
             let child = section.child(key);
             self.comment(&child);
@@ -65,6 +76,37 @@ impl Listing {
         }
         for key in tables {
             self.table(&section.child(key));
+        }
+        for key in lists {
+            self.list(&section.child(key));
+        }
+    }
+
+    /// The tables of a list, each as it was given: what it leaves out is described in the documentation.
+    fn list(&mut self, section: &Section<'_>) {
+        self.line(&"");
+        self.comment(section);
+        let tables = section.value.as_array().map_or(&[][..], Vec::as_slice);
+        if tables.is_empty() {
+            self.line(&"# None by default.");
+            self.line(&format_args!("# [[{}]]", section.name));
+        }
+        for table in tables {
+            self.line(&format_args!("[[{}]]", section.name));
+            self.entries(&section.name, table);
+        }
+    }
+
+    /// The keys of a table without their comments: first values, then tables.
+    fn entries(&mut self, name: &str, table: &Value) {
+        let entries = || table.as_object().into_iter().flatten();
+        for (key, value) in entries().filter(|(_, value)| !value.is_object()) {
+            self.line(&format_args!("{} = {value}", toml_key(key)));
+        }
+        for (key, value) in entries().filter(|(_, value)| value.as_object().is_some_and(|table| !table.is_empty())) {
+            let name = format!("{name}.{}", toml_key(key));
+            self.line(&format_args!("[{name}]"));
+            self.entries(&name, value);
         }
     }
 

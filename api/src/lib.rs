@@ -22,6 +22,7 @@ mod error;
 mod extract;
 mod hosts;
 mod ingest_pool;
+pub mod ingests;
 mod line_replies;
 mod media_types;
 mod metric_help;

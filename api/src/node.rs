@@ -18,6 +18,7 @@ use crate::cluster::{Cluster, JoinError, Member, Membership, Parts};
 use crate::compute_pool::ComputePool;
 use crate::config::Config;
 use crate::ingest_pool::IngestPool;
+use crate::ingests::Ingests;
 use crate::series::{Live, Series};
 use crate::state::{AppState, Node, WeakNode};
 
@@ -168,6 +169,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
     let sealing = SealingOptions { interval: config.sealing.interval, records: config.sealing.records };
     let sealer = config.sealing.enabled.then(|| Sealer::start(storage.clone(), sealing, names_by_id)).transpose()?;
     let ingest_pool = IngestPool::start(predictor.clone())?;
+    let ingests = Ingests::open(&config.ingest, storage.dir()).map_err(StartError::Setting)?;
     // From here on, other nodes may hand logs over to this one.
     let started = member.map(|member| {
         member.start(Parts { storage: storage.clone(), predictor: predictor.clone(), manager: manager.clone() })
@@ -185,6 +187,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         replication,
         compute,
         ingest_pool,
+        ingests,
         access,
         limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
@@ -197,6 +200,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         series,
     });
     node.compute.spawn(keep_up(node.downgrade()));
+    node.ingests.start(&node);
     Ok(node)
 }
 

@@ -63,6 +63,7 @@ fn operating() -> OpenApiRouter<Node> {
         .merge(routes::objects::router())
         .merge(routes::cluster::router())
         .merge(routes::keys::router())
+        .merge(routes::ingests::router())
 }
 
 /// Whom a socket is for.

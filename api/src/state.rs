@@ -15,6 +15,7 @@ use crate::cluster::Cluster;
 use crate::compute_pool::ComputePool;
 use crate::config::Limits;
 use crate::ingest_pool::IngestPool;
+use crate::ingests::Ingests;
 use crate::series::Series;
 
 /// A handle to the shared state. It is cloned several times per request, so it is a single pointer.
@@ -34,6 +35,7 @@ impl Node {
 }
 
 /// A handle that does not keep the node alive, for maintenance that runs on the node's own threads.
+#[derive(Clone)]
 pub struct WeakNode(Weak<AppState>);
 
 impl WeakNode {
@@ -68,6 +70,8 @@ pub struct AppState {
     pub compute: ComputePool,
     /// Threads that ingest NDJSON streams.
     pub ingest_pool: IngestPool,
+    /// Observations from message brokers.
+    pub ingests: Ingests,
     /// Who may do what.
     pub access: Access,
     /// Limits of requests.

@@ -14,6 +14,7 @@ mod estimate_size;
 mod evaluate;
 mod export;
 mod import;
+mod ingest;
 mod interrupt;
 mod keys;
 mod logging;
@@ -87,6 +88,7 @@ enum Command {
     Models(models::Args),
     /// Retrains a model of a running node.
     Retrain(retrain::Args),
+    Ingest(ingest::Args),
     Keys(keys::Args),
     Cluster(cluster::Args),
     Pipelines(pipelines::Args),
@@ -113,6 +115,7 @@ impl Command {
             | Self::Export(_) => true,
             Self::Config(_)
             | Self::Import(_)
+            | Self::Ingest(_)
             | Self::Status(_)
             | Self::Models(_)
             | Self::Retrain(_)
@@ -251,6 +254,7 @@ pub fn run() -> ExitCode {
         Command::Import(args) => import::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Models(args) => models::run(&args),
+        Command::Ingest(args) => ingest::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Retrain(args) => retrain::run(&args),
         Command::Pipelines(args) => pipelines::run(&args),

@@ -38,7 +38,8 @@ fn append(storage: &Storage, kind: RecordKind, user: &str, epoch: u64, targets: 
         predictions: Vec::new(),
         targets: targets.iter().copied().map(Sequence).collect(),
     };
-    let append = Append { stream: stream(), record, frozen: Vec::new(), notes_item: false, ack: AckMode::Wait };
+    let append =
+        Append { stream: stream(), record, frozen: Vec::new(), notes_item: false, source: None, ack: AckMode::Wait };
     let _ticket = storage.log().append(append).unwrap();
 }
 

@@ -173,6 +173,10 @@ text_id!(
     ModelName, "model", check_name
 );
 text_id!(
+    /// A sequence of messages that observations are ingested from, such as a partition of a topic.
+    SourceId, "source", check_id
+);
+text_id!(
     /// The name of a node in its cluster.
     NodeName, "node", check_name
 );

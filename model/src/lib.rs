@@ -36,8 +36,8 @@ pub use decision::{
 };
 pub use error::ModelError;
 pub use ids::{
-    DecisionId, ItemId, ModelId, ModelName, NodeName, ObservationId, Partition, Sequence, StreamName, UserEpoch,
-    UserId, VersionId,
+    DecisionId, ItemId, ModelId, ModelName, NodeName, ObservationId, Partition, Sequence, SourceId, StreamName,
+    UserEpoch, UserId, VersionId,
 };
 pub use influence::Influence;
 pub use label_range::LabelRange;

@@ -27,6 +27,8 @@ pub enum Need {
     ClientTools,
     /// `curl`, `python3` and `node`, which commands of the documents call, and `openssl`.
     Commands,
+    /// A broker that speaks the protocol of Kafka.
+    Kafka,
     /// The right to mount a small file system.
     Mount,
     /// The data set `ml-latest-small` of MovieLens.
@@ -47,10 +49,11 @@ pub enum Need {
 }
 
 impl Need {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Browser,
         Self::ClientTools,
         Self::Commands,
+        Self::Kafka,
         Self::Mount,
         Self::MovieLens,
         Self::Namespaces,
@@ -68,6 +71,7 @@ impl Need {
             Self::Browser => "browser",
             Self::ClientTools => "client-tools",
             Self::Commands => "commands",
+            Self::Kafka => "kafka",
             Self::Mount => "mount",
             Self::MovieLens => "movielens",
             Self::Namespaces => "namespaces",

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use celeris_model::LogId;
+use celeris_model::{LogId, SourceId};
 use thiserror::Error;
 
 /// Errors of the store. A rejected operation has not written anything.
@@ -89,6 +89,9 @@ pub enum StorageError {
          another"
     )]
     ReservedId { id: String },
+    /// The shard has this message, or a later one of its source, already.
+    #[error("message {offset} of {message_source} is in the log already")]
+    MessageTaken { message_source: SourceId, offset: u64 },
     /// Another node owns the shard; nothing was enqueued.
     #[error("another node owns the shard of this user")]
     NotOwner,

@@ -273,11 +273,16 @@ mod tests {
 
     fn append(storage: &Storage, record: Record, frozen: Vec<FrozenFeatures>) -> Result<Placed, StorageError> {
         let notes_item = record.user_epoch.0.is_multiple_of(2);
-        let append = Append { stream: films(), record, frozen, notes_item, ack: AckMode::Wait };
+        let source = record.user_epoch.0.is_multiple_of(3).then(|| message(record.user_epoch.0));
+        let append = Append { stream: films(), record, frozen, notes_item, source, ack: AckMode::Wait };
         match storage.log().append(append)? {
             Appended::New(placed) => Ok(placed),
             Appended::Existing(existing) => panic!("{existing:?}"),
         }
+    }
+
+    fn message(offset: u64) -> SourcePosition {
+        SourcePosition { source: SourceId::new("nats/clicks").unwrap(), offset }
     }
 
     fn frozen(item: u64) -> FrozenFeatures {
@@ -316,6 +321,10 @@ mod tests {
                 let shard = storage.log().shard_of(user);
                 let ticket = storage.items().freeze(shard, &frozen(epoch)).unwrap();
                 return ticket.durable().await.unwrap();
+            }
+            (8, _) => {
+                let shard = storage.log().shard_of(user);
+                return storage.log().pass_over(shard, message(epoch)).unwrap().durable().await.unwrap();
             }
             (kind, _) => {
                 let observation_id = (kind % 2 == 0).then(|| ObservationId::new(format!("o-{epoch}")).unwrap());

@@ -17,7 +17,7 @@ use crate::items::{self, Items};
 use crate::layout::hashing::Hashes;
 use crate::layout::keys;
 use crate::left_decisions::LeftDecisions;
-use crate::log::{Companions, Log, Scope, Scrubber, checkpoints};
+use crate::log::{Companions, Log, Scope, Scrubber, checkpoints, copy_positions_for_all};
 use crate::options::StorageOptions;
 use crate::registry::Documents;
 use crate::replica::Replica;
@@ -226,6 +226,7 @@ impl Storage {
         self.close()?;
         if directory.cluster().is_none() {
             items::freeze_for_all(database, next.shards)?;
+            copy_positions_for_all(database, next.shards)?;
         }
         let mut batch = database.batch();
         batch.delete(Column::Cursors, keys::CATALOG_CURSOR);

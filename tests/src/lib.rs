@@ -10,7 +10,7 @@
 //! continue.
 //!
 //! Where to look: [`Node`] runs in the process of the test, [`NodeProcess`] in its own, [`binary`]
-//! runs commands to completion, [`Cluster`] starts nodes over [`Nats`] servers, [`Client`] and [`ModelClient`] send requests, [`Raw`] sends
+//! runs commands to completion, [`Cluster`] starts nodes over [`Nats`] servers, [`Kafka`] is a broker, [`Client`] and [`ModelClient`] send requests, [`Raw`] sends
 //! malformed requests, [`eventually`] waits for a condition, [`data_dir`] copies and damages data
 //! directories, [`sealed`] reads sealed segments, [`trainer`] defines misbehaving trainers, and
 //! [`fixtures`] creates items, observations and data sets that many tests share.
@@ -21,6 +21,7 @@ mod cluster;
 pub mod data_dir;
 mod divided;
 pub mod fixtures;
+mod kafka;
 mod nats;
 mod network;
 mod node;
@@ -34,7 +35,8 @@ mod wait;
 pub use client::{Client, Lines, ModelClient, Reply};
 pub use cluster::Cluster;
 pub use divided::{Ages, Divided};
-pub use nats::{Nats, StreamCopy, send_signal};
+pub use kafka::Kafka;
+pub use nats::{Nats, Publisher, StreamCopy, send_signal};
 pub use network::{Host, Network};
 pub use node::Node;
 pub use node_process::{Exit, NodeProcess, ProcessOptions};

@@ -4,6 +4,7 @@
 mod addresses;
 mod auth;
 mod cluster;
+mod ingest;
 mod limits;
 mod memory;
 mod server;
@@ -18,6 +19,7 @@ use utoipa::ToSchema;
 
 pub use auth::{Auth, Oidc};
 pub use cluster::Cluster;
+pub use ingest::{Ingest, Kafka, Nats, SaslMechanism, Start, TimeUnit};
 pub use limits::Limits;
 pub use memory::Memory;
 pub use server::Server;
@@ -58,4 +60,7 @@ pub struct Config {
     /// The cluster of which the node is a member.
     #[schema(inline)]
     pub cluster: Cluster,
+    /// Message brokers whose messages are observations.
+    #[schema(inline)]
+    pub ingest: Vec<Ingest>,
 }

@@ -6,7 +6,7 @@ use std::{env, fmt, fs};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::Config;
+use super::{Config, Ingest};
 
 /// Prefix of the environment variables, and the separator between section and key in their names.
 const ENV_PREFIX: &str = "CELERIS_";
@@ -54,6 +54,7 @@ pub fn load_from(
     config.decisions.check()?;
     config.training.options()?;
     config.cluster.check(&config.server.listen)?;
+    Ingest::check_all(&config.ingest)?;
     Ok(config)
 }
 

@@ -9,6 +9,7 @@ pub mod evaluate_policy;
 pub mod events;
 pub mod exploration;
 pub mod health;
+pub mod ingests;
 pub mod items;
 pub mod jobs;
 pub mod keys;

@@ -100,6 +100,7 @@ pub mod events;
 pub mod features;
 pub mod filters;
 pub mod ids;
+pub mod ingests;
 pub mod items;
 pub mod jobs;
 pub mod keys;

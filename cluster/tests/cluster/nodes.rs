@@ -207,7 +207,7 @@ pub fn observation(number: usize) -> Append {
         predictions: Vec::new(),
         targets: Vec::new(),
     };
-    Append { stream: films(), record, frozen: Vec::new(), notes_item: false, ack: AckMode::Wait }
+    Append { stream: films(), record, frozen: Vec::new(), notes_item: false, source: None, ack: AckMode::Wait }
 }
 
 /// Appends at the owner of the user's shard, again if that fails. Returns whether it had to.

@@ -75,6 +75,7 @@ fn observe(storage: &Storage, monitors: &Monitoring, records: Vec<Record>) {
                 record,
                 frozen: Vec::new(),
                 notes_item: false,
+                source: None,
                 ack: AckMode::Wait,
             })
             .unwrap();

@@ -83,6 +83,7 @@ impl Node {
             record,
             frozen: Vec::new(),
             notes_item: false,
+            source: None,
             ack: AckMode::Wait,
         };
         let Appended::New(placed) = self.storage.log().append(append).unwrap() else { panic!("the id is taken") };

@@ -194,6 +194,7 @@ impl Ingest {
                 record: record(user_epoch),
                 frozen: Vec::new(),
                 notes_item: false,
+                source: None,
                 ack: AckMode::Wait,
             };
             let placed = match self.storage.log().append(append)? {

@@ -64,6 +64,7 @@ impl Ingest {
             decision: Some(target),
             label,
             source: RewardSource::Default,
+            message: None,
         };
         match self.append(&addressed, &observation, AckMode::Wait) {
             Ok(pending) => Ok(Some(pending)),

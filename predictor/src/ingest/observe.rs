@@ -9,7 +9,7 @@ use celeris_model::{
     DecisionFacts, ItemId, Joined, ModelId, ModelName, Observation, ObservationId, Prediction, Record, RecordKind,
     RecordedContext, Sequence, StreamFields, Timestamp, UserEpoch, UserId,
 };
-use celeris_storage::{AckMode, Append, Appended, Event, Existing, Placed};
+use celeris_storage::{AckMode, Append, Appended, Event, Existing, Placed, SourcePosition};
 
 use super::learnt_features::learnt_features;
 use super::{Ingest, check_id};
@@ -87,6 +87,8 @@ pub(super) struct Addressed {
     pub(super) label: f32,
     /// Who gives the reward.
     pub(super) source: RewardSource,
+    /// The message of a broker that it was in.
+    pub(super) message: Option<SourcePosition>,
 }
 
 impl Ingest {
@@ -121,6 +123,21 @@ impl Ingest {
         self.append(&self.address(model, expected, observation)?, observation, ack)
     }
 
+    /// As [`Ingest::begin_observe`], for an observation that was in a message of a broker, whose position becomes durable
+    /// with it.
+    ///
+    /// # Errors
+    /// As [`Ingest::begin_observe`]; `Storage(MessageTaken)` if the log has the message already.
+    pub fn begin_ingested(
+        &self,
+        model: &ModelName,
+        observation: &Observation,
+        message: SourcePosition,
+    ) -> Result<PendingObservation, PredictorError> {
+        let addressed = Addressed { message: Some(message), ..self.address(model, None, observation)? };
+        self.append(&addressed, observation, AckMode::Gather)
+    }
+
     /// Checks an observation, and looks up what it names.
     pub(super) fn address(
         &self,
@@ -138,7 +155,16 @@ impl Ingest {
         let decision = observation.decision.as_ref().map(|id| self.attribution.target(model_id, id)).transpose()?;
         let context = self.context(&subject.model.catalog, observation, decision.as_ref())?;
         let model = model.clone();
-        Ok(Addressed { model, model_id, subject, decision, context, label, source: RewardSource::Client })
+        Ok(Addressed {
+            model,
+            model_id,
+            subject,
+            decision,
+            context,
+            label,
+            source: RewardSource::Client,
+            message: None,
+        })
     }
 
     /// The context to record with an observation. Fields that are new to the stream are defined first, which blocks the
@@ -213,7 +239,7 @@ impl Ingest {
         observation: &Observation,
         ack: AckMode,
     ) -> Result<PendingObservation, PredictorError> {
-        let Addressed { model, model_id, subject, decision, context, label, source } = addressed;
+        let Addressed { model, model_id, subject, decision, context, label, source, message } = addressed;
         let stream = &subject.model.stream;
         let join = |target| self.attribution.join(stream, target, state.epoch, observation);
         let facts = decision.as_ref().map(join).transpose()?;
@@ -255,7 +281,7 @@ impl Ingest {
         let catalog = &subject.model.catalog;
         let notes_item = !catalog.is_observed(&item);
         let unlisted = notes_item.then(|| Box::new((Arc::clone(catalog), item.clone())));
-        let append = Append { stream: stream.clone(), record, frozen, notes_item, ack };
+        let append = Append { stream: stream.clone(), record, frozen, notes_item, source: message.clone(), ack };
         let placed = match self.storage.log().append(append)? {
             Appended::New(placed) => placed,
             Appended::Existing(existing) => return repeated(addressed, observation, existing),

@@ -29,6 +29,7 @@
 //! | `checkpoints`     | stream                                     | sealed [watermark](crate::Watermark)      |
 //! | `cursors`         | shard, or byte 255 for the catalog         | sealed position in its replicated log     |
 //! |                   | byte 254                                   | sealed last revision of the catalog       |
+//! |                   | byte 253, shard (a byte), source           | sealed position in the source (varint)    |
 //! | `decisions`       | model id, decision id                      | sealed decision                           |
 //! | `decided_for`     | model id, user, decision id                | nothing                                   |
 //! | `decisions_erased`| model id                                   | sealed count                              |
@@ -39,7 +40,7 @@
 //! [event]: super::event
 
 use celeris_model::{
-    DecisionId, ItemId, ModelId, Partition, Sequence, Shard, StreamName, UserEpoch, UserId, VersionId,
+    DecisionId, ItemId, ModelId, Partition, Sequence, Shard, SourceId, StreamName, UserEpoch, UserId, VersionId,
 };
 
 use super::hashing::{IdHash, UserHash};
@@ -240,6 +241,26 @@ pub(crate) fn cursor(shard: Shard) -> Vec<u8> {
     vec![shard.index()]
 }
 
+/// The position up to which a shard has taken the messages of a source.
+pub(crate) fn source_position(shard: Shard, source: &SourceId) -> Vec<u8> {
+    with_text(vec![SOURCE_POSITION, shard.index()], source.as_str())
+}
+
+const SOURCE_POSITION: u8 = 0xfd;
+
+/// The positions in all sources.
+pub(crate) fn all_source_positions() -> KeyRange {
+    KeyRange { from: vec![SOURCE_POSITION], to: vec![SOURCE_POSITION + 1] }
+}
+
+/// The source of a key of its position.
+pub(crate) fn source_of_position(key: &[u8]) -> Option<SourceId> {
+    let mut reader = KeyReader::new(key);
+    let (_kind, _shard) = (reader.byte()?, reader.byte()?);
+    let source = SourceId::new(reader.text()?).ok()?;
+    reader.is_empty().then_some(source)
+}
+
 /// A registry document. The caller guarantees that each part has 1 to [`TEXT_BYTES_MAX`] bytes.
 pub(crate) fn registry(parts: &[String]) -> Vec<u8> {
     with_texts(parts.iter().map(String::as_str))
@@ -363,6 +384,10 @@ mod tests {
             (item(&stream, &item_id), "0466696c6d73016d31"),
             (item_features(model, &item_id), "020201016d31"),
             (frozen((model, VersionId(3)), Shard::default(), &item_id), "020201010300016d31"),
+            (
+                source_position(Shard::default(), &SourceId::new("kafka/clicks/3").unwrap()),
+                "fd000d6b61666b612f636c69636b732f33",
+            ),
             (registry(&["model".to_owned(), "films".to_owned()]), "046d6f64656c0466696c6d73"),
             (decision(model, &DecisionId::new("d").unwrap()), "0202010064"),
         ];

@@ -185,7 +185,14 @@ mod tests {
         };
         match storage
             .log()
-            .append(Append { stream: films(), record, frozen: Vec::new(), notes_item: false, ack: AckMode::Wait })
+            .append(Append {
+                stream: films(),
+                record,
+                frozen: Vec::new(),
+                notes_item: false,
+                source: None,
+                ack: AckMode::Wait,
+            })
             .unwrap()
         {
             Appended::New(placed) => placed,

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use celeris_model::Sequence;
+use celeris_model::{Sequence, Shard};
 
 use super::Records;
 use super::checkpoints::{self, CHECKPOINT_BYTES};
 use super::commit::{Commit, CommitError};
 use super::erasures::{self, Erasure};
+use super::positions;
 use super::progress::End;
 use super::queue::{Amendment, ErasureDraft, Group, Prepared, Work};
 use super::reading;
@@ -23,14 +24,15 @@ use crate::layout::{envelope, event, keys};
 /// Commits the groups of a term.
 pub(super) struct Committer {
     records: Arc<Records>,
+    shard: Shard,
     term: Arc<Term>,
     commit: Box<dyn Commit>,
     scratch: Scratch,
 }
 
 impl Committer {
-    pub(super) fn new(records: Arc<Records>, term: Arc<Term>, commit: Box<dyn Commit>) -> Self {
-        Self { records, term, commit, scratch: Scratch::default() }
+    pub(super) fn new(records: Arc<Records>, shard: Shard, term: Arc<Term>, commit: Box<dyn Commit>) -> Self {
+        Self { records, shard, term, commit, scratch: Scratch::default() }
     }
 
     /// Commits groups until the queue is closed and empty. After the end of the term it only drains
@@ -69,7 +71,7 @@ impl Committer {
 
     /// Makes a group durable; returns the bytes passed to RocksDB.
     fn write(&mut self, group: &Group) -> Result<usize, CommitError> {
-        let batch = batch_of(&self.records, group, &mut self.scratch);
+        let batch = batch_of(&self.records, self.shard, group, &mut self.scratch);
         let bytes = batch.bytes();
         self.commit.commit(group, batch)?;
         Ok(bytes)
@@ -104,8 +106,8 @@ impl Term {
     }
 }
 
-/// The writes of a group.
-pub(super) fn batch_of<'r>(records: &'r Records, group: &Group, scratch: &mut Scratch) -> Batch<'r> {
+/// The writes of a group of a shard.
+pub(super) fn batch_of<'r>(records: &'r Records, shard: Shard, group: &Group, scratch: &mut Scratch) -> Batch<'r> {
     let mut batch = records.database.batch_of(group.bytes + BATCH_BYTES_PER_WORK * group.work.len());
     if scratch.since_checkpoint >= CHECKPOINT_BYTES {
         // Of positions that are written already.
@@ -116,10 +118,11 @@ pub(super) fn batch_of<'r>(records: &'r Records, group: &Group, scratch: &mut Sc
         match run {
             [Work::Freeze(key, value)] => batch.put(Column::Frozen, key, value),
             [Work::Derived(change)] => batch.change(change),
-            [Work::NoteEnd] => {}
+            [Work::PassOver(_) | Work::NoteEnd] => {}
             appends => put_records(&mut batch, appends, scratch),
         }
     }
+    positions::put_last(&mut batch, shard, group);
     scratch.since_checkpoint += batch.bytes();
     batch
 }
@@ -143,7 +146,7 @@ pub(super) struct Scratch {
 fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }: &mut Scratch) {
     let append = |at: usize| match &appends[at] {
         Work::Append { sequence, prepared } => (*sequence, prepared),
-        Work::Freeze(..) | Work::Derived(_) | Work::NoteEnd => unreachable!("a run of appends"),
+        Work::Freeze(..) | Work::PassOver(_) | Work::Derived(_) | Work::NoteEnd => unreachable!("a run of appends"),
     };
     order.clear();
     order.extend(0..appends.len());

@@ -9,11 +9,13 @@
 //! | record | 0 or, if the item is to be noted, 1; stream, sequence, record; count, then keys and   |
 //! |        | values of features to freeze                                                          |
 //! | freeze | 2; key and value of features to freeze                                                |
+//! | source | 3; the source and the position of a message, after its record if it has one           |
 //!
 //! Texts, numbers and bytes are encoded as in [`celeris_model::wire`].
 
-use celeris_model::{Record, Sequence, StreamName};
+use celeris_model::{Record, Sequence, SourceId, StreamName};
 
+use super::positions::SourcePosition;
 use super::queue::{Group, Work};
 use crate::layout::record;
 use celeris_model::wire::{Reader, Writer};
@@ -21,6 +23,7 @@ use celeris_model::wire::{Reader, Writer};
 const RECORD: u64 = 0;
 const RECORD_AND_ITEM: u64 = 1;
 const FREEZE: u64 = 2;
+const SOURCE: u64 = 3;
 
 /// One entry of a group.
 #[derive(Debug, PartialEq)]
@@ -29,6 +32,7 @@ pub(super) enum Entry {
     Record(RecordEntry),
     /// Key and value of features to freeze.
     Freeze(Vec<u8>, Vec<u8>),
+    Source(SourcePosition),
 }
 
 #[derive(Debug, PartialEq)]
@@ -58,7 +62,11 @@ pub(super) fn encode(group: &Group) -> Vec<u8> {
                     entries.bytes(key);
                     entries.bytes(value);
                 }
+                if let Some(source) = &prepared.source {
+                    put_source(&mut entries, source);
+                }
             }
+            Work::PassOver(source) => put_source(&mut entries, source),
             Work::Freeze(key, value) => {
                 entries.varint(FREEZE);
                 entries.bytes(key);
@@ -68,6 +76,12 @@ pub(super) fn encode(group: &Group) -> Vec<u8> {
         }
     }
     entries.0
+}
+
+fn put_source(entries: &mut Writer, SourcePosition { source, offset }: &SourcePosition) {
+    entries.varint(SOURCE);
+    entries.text(source.as_str());
+    entries.varint(*offset);
 }
 
 /// Decodes a group; `None` if it is malformed.
@@ -88,6 +102,10 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<Entry>> {
                 Entry::Record(RecordEntry { stream, sequence, record, frozen, notes_item: kind == RECORD_AND_ITEM })
             }
             FREEZE => Entry::Freeze(reader.bytes()?.to_vec(), reader.bytes()?.to_vec()),
+            SOURCE => {
+                let source = SourceId::new(reader.text()?).ok()?;
+                Entry::Source(SourcePosition { source, offset: reader.varint()? })
+            }
             _ => return None,
         });
     }

@@ -16,6 +16,7 @@ mod committer;
 mod entries;
 mod erasures;
 mod pending;
+mod positions;
 mod prepare;
 mod progress;
 mod queue;
@@ -37,6 +38,8 @@ pub(crate) use self::check::LogCheck;
 use self::checkpoints::Watermarks;
 use self::commit::Local;
 pub use self::erasures::Erasure;
+pub use self::positions::SourcePosition;
+pub(crate) use self::positions::copy_for_all as copy_positions_for_all;
 use self::prepare::Attached;
 pub use self::progress::{Committed, Placed, Ticket};
 pub use self::reading::{LogRange, Lookup, observation_id};
@@ -67,6 +70,8 @@ pub struct Append {
     pub frozen: Vec<FrozenFeatures>,
     /// Whether the same atomic batch notes that the item was observed ([`crate::Items::sweep_observed`]).
     pub notes_item: bool,
+    /// The message that the event was in. The same atomic batch writes its position ([`Log::source_position`]).
+    pub source: Option<SourcePosition>,
     /// Whether the caller waits for durability next.
     pub ack: AckMode,
 }
@@ -225,26 +230,35 @@ impl Log {
     /// durable, reads return the log without it.
     ///
     /// # Errors
-    /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `NotOwner`, `Fenced`, `ReservedId`,
+    /// `Overloaded`, `StorageFull`, `Poisoned`, `Closed`, `NotOwner`, `Fenced`, `MessageTaken`, `ReservedId`,
     /// `ObservationForgotten`, `NotAnObservation` or `RecordTooLarge`, with nothing enqueued; or
     /// errors of reading.
     pub fn append(&self, append: Append) -> Result<Appended, StorageError> {
         self.records.health.check_open()?;
         self.records.space.check()?;
         let shard = self.shard_of(&append.record.user);
-        self.shard(shard).in_term(|term| self.append_in(term, shard, append))
+        self.shard(shard).in_term(|term| match append.source.clone() {
+            None => self.append_in(term, shard, append),
+            Some(message) => self.take(term, shard, &message, || {
+                let appended = self.append_in(term, shard, append)?;
+                if let Appended::Existing(_) = appended {
+                    term.queue.push_position(message.clone())?;
+                }
+                Ok(appended)
+            }),
+        })
     }
 
     fn append_in(&self, term: &Term, shard: Shard, append: Append) -> Result<Appended, StorageError> {
         let Records { database, hashes, .. } = &*self.records;
-        let Append { stream, record, frozen, notes_item, ack } = append;
+        let Append { stream, record, frozen, notes_item, source, ack } = append;
         if record.kind != RecordKind::Observe {
             let prepared = prepare::amendment(&self.records, &stream, &record)?;
             return term.queue.push(prepared, None, ack).map(Appended::New);
         }
         let prepared = |id| {
             let frozen = frozen.iter().map(|frozen| features::encode_frozen(shard, frozen)).collect();
-            prepare::observation(&stream, &record, Attached { id, frozen, notes_item })
+            prepare::observation(&stream, &record, Attached { id, frozen, notes_item, source: source.clone() })
         };
         let Some(id) = &record.observation_id else {
             return term.queue.push(prepared(None)?, None, ack).map(Appended::New);

@@ -3,6 +3,7 @@
 
 use celeris_model::{Partition, Record, RecordKind, StreamName};
 
+use super::positions::SourcePosition;
 use super::queue::{Encoded, HistoryEntry, Prepared};
 use super::{RECORD_BYTES_MAX, Records, amend};
 use crate::error::StorageError;
@@ -18,6 +19,8 @@ pub(super) struct Attached {
     pub(super) frozen: Vec<(Vec<u8>, Vec<u8>)>,
     /// Whether to note that the item was observed.
     pub(super) notes_item: bool,
+    /// The message that it was in.
+    pub(super) source: Option<SourcePosition>,
 }
 
 /// Prepares an observation.
@@ -27,14 +30,14 @@ pub(super) struct Attached {
 pub(super) fn observation(
     stream: &StreamName,
     observation: &Record,
-    Attached { id, frozen, notes_item }: Attached,
+    Attached { id, frozen, notes_item, source }: Attached,
 ) -> Result<Prepared, StorageError> {
     let key = keys::history(stream, &observation.user, observation.user_epoch);
     let history = HistoryEntry { key: &key, event: &event::encode_event(observation) };
     let encoded = encode(observation, Some(history))?;
     let item = observation.item.as_ref().filter(|_| notes_item).map(|item| keys::item(stream, item));
     let partition = Partition::of(&observation.user);
-    Ok(Prepared { stream: stream.clone(), partition, encoded, id, frozen, item, amendment: None })
+    Ok(Prepared { stream: stream.clone(), partition, encoded, id, frozen, item, source, amendment: None })
 }
 
 /// Prepares a correction, retraction or erasure: completes its record and collects its changes of
@@ -57,6 +60,7 @@ pub(super) fn amendment(records: &Records, stream: &StreamName, requested: &Reco
         id: None,
         frozen: Vec::new(),
         item: None,
+        source: None,
         amendment: Some(Box::new(amendment)),
     })
 }

@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::AckMode;
 use super::checkpoints::Watermarks;
+use super::positions::SourcePosition;
 use super::progress::{CommitPosition, Placed, Progress, Ticket};
 use super::watermark::Watermark;
 use crate::database::Change;
@@ -28,6 +29,8 @@ pub(super) struct Prepared {
     pub(super) frozen: Vec<(Vec<u8>, Vec<u8>)>,
     /// Key of the `observed_items` entry to write.
     pub(super) item: Option<Vec<u8>>,
+    /// The message that it was in.
+    pub(super) source: Option<SourcePosition>,
     pub(super) amendment: Option<Box<Amendment>>,
 }
 
@@ -36,7 +39,13 @@ impl Prepared {
         let frozen: usize = self.frozen.iter().map(|(key, value)| key.len() + value.len()).sum();
         let id = self.id.map_or(0, |_| IdHash::BYTES);
         let item = self.item.as_ref().map_or(0, Vec::len);
-        self.encoded.bytes.len() + id + frozen + item + self.amendment.as_ref().map_or(0, |amendment| amendment.bytes())
+        let source = self.source.as_ref().map_or(0, SourcePosition::bytes);
+        self.encoded.bytes.len()
+            + id
+            + frozen
+            + item
+            + source
+            + self.amendment.as_ref().map_or(0, |amendment| amendment.bytes())
     }
 }
 
@@ -114,6 +123,8 @@ pub(super) enum Work {
     },
     /// Key and value of features that a state has frozen.
     Freeze(Vec<u8>, Vec<u8>),
+    /// A message of which nothing is written but its position.
+    PassOver(SourcePosition),
     /// A write that only needs its order relative to appends, and can be derived from them.
     Derived(Change),
     /// Nothing to write but the end of a replicated log, so that the database is known to be complete up to it.
@@ -129,7 +140,7 @@ impl Work {
     pub(super) fn stream(&self) -> Option<&StreamName> {
         match self {
             Self::Append { prepared, .. } => Some(&prepared.stream),
-            Self::Freeze(..) | Self::Derived(_) | Self::NoteEnd => None,
+            Self::Freeze(..) | Self::PassOver(_) | Self::Derived(_) | Self::NoteEnd => None,
         }
     }
 }
@@ -211,6 +222,13 @@ impl Queue {
     pub(super) fn push_freeze(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<Ticket, StorageError> {
         let bytes = key.len() + value.len();
         let position = self.push_work(Work::Freeze(key, value), bytes, AckMode::Wait)?;
+        Ok(self.progress.ticket(position))
+    }
+
+    /// Enqueues the position of a message of which nothing else is written.
+    pub(super) fn push_position(&self, source: SourcePosition) -> Result<Ticket, StorageError> {
+        let bytes = source.bytes();
+        let position = self.push_work(Work::PassOver(source), bytes, AckMode::Wait)?;
         Ok(self.progress.ticket(position))
     }
 

@@ -93,7 +93,7 @@ impl Log {
         })?;
         let (group, applied) = prepared(records, (self.layout, shard), entries)?;
         before(&applied)?;
-        let mut batch = committer::batch_of(records, &group, &mut scratch);
+        let mut batch = committer::batch_of(records, shard, &group, &mut scratch);
         put_cursor(&mut batch, shard, cursor);
         let bytes = batch.bytes();
         batch.commit(Durability::Buffered).inspect_err(|error| records.health.poison(&error.to_string()))?;
@@ -171,6 +171,10 @@ fn prepared(
                 group.work.push(Work::Freeze(key, value));
                 continue;
             }
+            Entry::Source(source) => {
+                group.work.push(Work::PassOver(source));
+                continue;
+            }
         };
         let partition = Partition::of(&record.user);
         let last = last.entry(stream.clone()).or_insert_with(|| records.watermark(&stream));
@@ -186,7 +190,7 @@ fn prepared(
         }
         let prepared = if record.kind == RecordKind::Observe {
             let id = record.observation_id.as_ref().map(|id| records.hashes.id(&stream, &record.user, id));
-            prepare::observation(&stream, &record, Attached { id, frozen, notes_item })?
+            prepare::observation(&stream, &record, Attached { id, frozen, notes_item, source: None })?
         } else {
             prepare::amendment(records, &stream, &record)?
         };

@@ -11,6 +11,7 @@ use super::Records;
 use super::commit::Commit;
 use super::committer::{Committer, Scratch};
 use super::pending::PendingIds;
+use super::positions::TakenMessages;
 use super::progress::Progress;
 use super::queue::Queue;
 use crate::error::StorageError;
@@ -29,6 +30,7 @@ pub(super) struct Term {
     pub(super) queue: Queue,
     pub(super) progress: Arc<Progress>,
     pub(super) pending: PendingIds,
+    pub(super) sources: TakenMessages,
 }
 
 impl ShardLog {
@@ -66,8 +68,9 @@ impl ShardLog {
         let _follower = self.follower.lock();
         let progress = Arc::<Progress>::default();
         let queue = Queue::new(&records.options, records.watermarks(), Arc::clone(&progress));
-        let term = Arc::new(Term { queue, progress, pending: PendingIds::default() });
-        let committer = Committer::new(Arc::clone(records), Arc::clone(&term), commit);
+        let term =
+            Arc::new(Term { queue, progress, pending: PendingIds::default(), sources: TakenMessages::default() });
+        let committer = Committer::new(Arc::clone(records), shard, Arc::clone(&term), commit);
         let thread = std::thread::Builder::new()
             .name(format!("celeris-log-{}", shard.index()))
             .spawn(move || committer.run())

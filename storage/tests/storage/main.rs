@@ -14,3 +14,4 @@ mod opening;
 mod poison;
 mod records_beside_the_log;
 mod scenario;
+mod source_positions;

@@ -1,5 +1,6 @@
 //! NATS servers, as processes, for tests of clusters.
 
+mod publisher;
 mod streams;
 
 use std::env;
@@ -13,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use celeris_skip::{Need, unless};
 use tempfile::TempDir;
 
+pub use publisher::Publisher;
 pub use streams::StreamCopy;
 
 use crate::network::Host;

@@ -7,6 +7,7 @@ mod checker;
 mod context;
 mod decisions;
 mod faults;
+mod ingest;
 mod life;
 mod load;
 mod replay;

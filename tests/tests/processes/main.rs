@@ -14,6 +14,7 @@ mod documents;
 mod evaluate;
 mod extreme_versions;
 mod graceful_stop;
+mod ingest;
 mod kill_amendments;
 mod kill_in_retrain;
 mod kill_nine;

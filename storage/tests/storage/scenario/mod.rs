@@ -59,7 +59,7 @@ pub fn observation(user: &UserId, epoch: u64) -> Record {
 }
 
 pub fn append(record: Record) -> Append {
-    Append { stream: stream("films"), record, frozen: Vec::new(), notes_item: false, ack: AckMode::Wait }
+    Append { stream: stream("films"), record, frozen: Vec::new(), notes_item: false, source: None, ack: AckMode::Wait }
 }
 
 pub fn new(appended: Appended) -> Placed {

@@ -1,0 +1,13 @@
+//! Replies about ingests.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::ingests::IngestStatus;
+
+/// The ingests of a node.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Ingests {
+    /// In the order of the configuration.
+    pub ingests: Vec<IngestStatus>,
+}
