@@ -12,6 +12,7 @@
 pub mod access;
 mod answer;
 mod asking;
+pub mod backups;
 pub mod cluster;
 mod compute_pool;
 pub mod config;

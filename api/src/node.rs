@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::access::{Access, NodeSecret};
+use crate::backups::Backups;
 use crate::cluster::{Cluster, JoinError, Member, Membership, Parts};
 use crate::compute_pool::ComputePool;
 use crate::config::Config;
@@ -66,6 +67,7 @@ async fn keep_up(node: WeakNode) {
         ticks.tick().await;
         let Some(node) = node.upgrade() else { return };
         keep_series(&node);
+        node.backups.expire();
     }
 }
 
@@ -179,6 +181,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         None => (cluster, None),
     };
     let node = Node::new(AppState {
+        backups: Backups::open(storage.dir()),
         storage,
         predictor,
         manager,

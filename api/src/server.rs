@@ -64,6 +64,7 @@ fn operating() -> OpenApiRouter<Node> {
         .merge(routes::cluster::router())
         .merge(routes::keys::router())
         .merge(routes::ingests::router())
+        .merge(routes::backups::router())
 }
 
 /// Whom a socket is for.

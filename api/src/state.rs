@@ -11,6 +11,7 @@ use celeris_storage::Storage;
 use tokio::sync::Semaphore;
 
 use crate::access::Access;
+use crate::backups::Backups;
 use crate::cluster::Cluster;
 use crate::compute_pool::ComputePool;
 use crate::config::Limits;
@@ -82,6 +83,8 @@ pub struct AppState {
     pub arriving: Arc<Semaphore>,
     /// One permit per open NDJSON stream.
     pub stream_permits: Arc<Semaphore>,
+    /// Copies for backups, and the backups that were made.
+    pub backups: Backups,
     /// One permit per copy of the store that another node gets.
     pub copy_permits: Arc<Semaphore>,
     /// One permit per concurrent rendering of the metrics.

@@ -1,6 +1,4 @@
-//! `celeris cluster`: the state of a cluster, draining of a node, backup, and recovery from a copy.
-
-mod backup;
+//! `celeris cluster`: the state of a cluster, draining of a node, and recovery from a copy.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,6 +21,9 @@ use crate::serve::runtime;
 /// Between two lines of `status --watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
+/// A backup of a copy that may be older than this is not made.
+const STALE_SECONDS: f64 = 60.0;
+
 /// How long `drain` waits for the other nodes.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -39,9 +40,6 @@ enum Command {
     Status(StatusArgs),
     /// Has a node give its users up to the other nodes, and waits until it has; then it can be stopped.
     Drain(DrainArgs),
-    /// Copies the store and the versions of a running node into a folder, and verifies the copy: a data directory
-    /// for `recover`.
-    Backup(backup::BackupArgs),
     /// Makes the copy of the store in a data directory the log of the cluster: after the loss of the logs in
     /// NATS, or to begin a cluster with the store of a node on its own.
     Recover(RecoverArgs),
@@ -88,7 +86,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::Status(args) => status(args),
         Command::Drain(args) => drain(args),
-        Command::Backup(args) => backup::run(args),
         Command::Recover(args) => recover(args),
     }
 }
@@ -256,6 +253,44 @@ fn drain(args: &DrainArgs) -> Result<(), Failure> {
         }
         thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Why the copy of the store of the node that gave this answer is not to be relied on.
+fn flaw(reply: &Value) -> Option<String> {
+    let status = &reply["status"];
+    if let Some(failure) = status["failure"].as_str() {
+        return Some(failure.to_owned());
+    }
+    list(&status["logs"]).find_map(|log| {
+        let name = text_of(&log["log"]);
+        match text_of(&log["phase"]) {
+            "stuck" => Some(format!("{name}: {}", text_of(&log["problem"]))),
+            "following" => match log["staleness_seconds"].as_f64() {
+                Some(age) if age <= STALE_SECONDS => None,
+                Some(age) => Some(format!("its copy of {name} may be {age:.0} seconds old")),
+                None => Some(format!("it does not know how old its copy of {name} is")),
+            },
+            _ => None,
+        }
+    })
+}
+
+/// Fails if the node is in a cluster and its store lacks what others have, and names a better node.
+///
+/// # Errors
+/// Also if the node cannot be reached.
+pub fn check_is_whole(args: &NodeArgs, client: &NodeClient) -> Result<(), Failure> {
+    let reply = client.get("/v1/cluster")?;
+    let Some(flaw) = flaw(&reply) else { return Ok(()) };
+    let better = list(&reply["map"]["nodes"]).find(|node| {
+        let client = NodeClient::new(&args.at(text_of(&node["url"])));
+        cluster_of(&client).is_ok_and(|reply| self::flaw(&reply).is_none())
+    });
+    let advice = match better {
+        Some(node) => format!("node {} is up to date: --url {}", text_of(&node["node"]), text_of(&node["url"])),
+        None => "no other node is known to be better; see `celeris cluster status`".to_owned(),
+    };
+    Err(Failure::other(format!("node {} is not up to date: {flaw}. {advice}", text_of(&reply["map"]["node"]))))
 }
 
 /// The number of events in a store.

@@ -3,6 +3,7 @@
 //! `estimate` generates any number of users and items in process, for `estimate-size` and for the
 //! benches, which are a separate binary: see `celeris-bench`.
 
+mod backup;
 mod cluster;
 mod completions;
 mod config;
@@ -23,6 +24,7 @@ mod node_client;
 mod numbers;
 mod pipelines;
 mod progress;
+mod restore;
 mod retrain;
 pub mod serve;
 mod status;
@@ -90,6 +92,8 @@ enum Command {
     Retrain(retrain::Args),
     Ingest(ingest::Args),
     Keys(keys::Args),
+    Backup(backup::Args),
+    Restore(restore::Args),
     Cluster(cluster::Args),
     Pipelines(pipelines::Args),
     /// Exports the store of a stopped node as Parquet.
@@ -111,6 +115,8 @@ impl Command {
             | Self::Supervise(_)
             | Self::Become(_)
             | Self::Keys(_)
+            | Self::Backup(_)
+            | Self::Restore(_)
             | Self::Cluster(_)
             | Self::Export(_) => true,
             Self::Config(_)
@@ -258,6 +264,8 @@ pub fn run() -> ExitCode {
         Command::Keys(args) => keys::run(&args),
         Command::Retrain(args) => retrain::run(&args),
         Command::Pipelines(args) => pipelines::run(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => restore::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),

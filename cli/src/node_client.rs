@@ -1,5 +1,6 @@
 //! A running node, as commands use it.
 
+use std::io::Read;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use ureq::{Agent, Body, SendBody};
 use crate::Failure;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:7117";
+
+/// Bytes of a reply that is read as a whole: the list of the files of a large store has the most.
+const REPLY_BYTES_MAX: u64 = 256 << 20;
 
 /// How often a request is sent that the node cannot answer now.
 pub const TRIES: u32 = 5;
@@ -160,6 +164,21 @@ impl NodeClient {
         self.accepted(response)
     }
 
+    /// The bytes that a `GET` request returns, as they arrive.
+    ///
+    /// # Errors
+    /// If no node answers, or it refuses.
+    pub fn open(&self, path: &str) -> Result<impl Read + use<>, Failure> {
+        let response = self.patiently(|| self.agent.get(format!("{}{path}", self.url)).call())?;
+        if response.status().is_success() {
+            return Ok(response.into_body().into_with_config().limit(u64::MAX).reader());
+        }
+        Err(match self.accepted(response) {
+            Err(failure) => failure,
+            Ok(_) => Failure::other("the node answered in an unexpected way"),
+        })
+    }
+
     /// Posts a JSON body.
     ///
     /// # Errors
@@ -218,7 +237,7 @@ impl NodeClient {
     /// The detail of the problem otherwise.
     pub fn accepted(&self, mut response: Response<Body>) -> Result<Value, Failure> {
         let status = response.status();
-        let body: Value = response.body_mut().read_json().unwrap_or_default();
+        let body: Value = response.body_mut().with_config().limit(REPLY_BYTES_MAX).read_json().unwrap_or_default();
         if status.is_success() {
             return Ok(body);
         }

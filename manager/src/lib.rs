@@ -53,18 +53,16 @@ pub use comparison::Comparison;
 pub use error::ManagerError;
 pub use exportable::exportable;
 pub use job_id::JobId;
-pub use manager::{Manager, ManagerOptions};
+pub use manager::{CopyForBackup, Manager, ManagerOptions};
 pub use metric::Metric;
 pub use monitoring::{MeanLoss, Monitoring, Quality, RecentLoss};
-pub use pipelines::{
-    DescribedPipeline, Explained, PipelineInput, PipelineRecord, Pipelines, StoredObject, keep_objects,
-};
+pub use pipelines::{DescribedPipeline, Explained, PipelineInput, PipelineRecord, Pipelines, StoredObject};
 pub use policy_evaluation::{EvaluationReport, EvaluationRequest, PolicyEvaluation, Skipped};
 pub use promotion::{GuardStatus, ItemsOnlyIn, Moved, Promotion, VersionDiff};
 pub use registry::{
     Actor, AffectedVersion, AuditLog, ErasedSpan, Event, EventKind, EventPage, GateReport, Guarding, ModelRecord,
     NameKind, NewSelection, NumberedEvent, Registry, ScopeKind, SelectionRecord, Unavailable, Verdict, VersionFile,
-    VersionPart, VersionRecord, VersionStore, VersionsKept, WarmRecord, erased_users, keep_versions, names_by_id,
+    VersionPart, VersionRecord, VersionStore, WarmRecord, erased_users, names_by_id,
 };
 pub use settings::{
     CANDIDATES_DEFAULT, DefaultReward, DriftSettings, Engine, FeaturePart, FeatureParts, FeatureSource, GateConfig,

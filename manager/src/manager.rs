@@ -1,14 +1,16 @@
 //! The manager: opens the components, and makes the changes that span several of them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use celeris_model::{ModelName, RecordKind, StreamName, Timestamp, UserEpoch, UserId, VersionId};
 use celeris_pipelines::PipelineSpec;
 use celeris_predictor::{LossEvent, Predictor};
-use celeris_storage::{AppliedRecord, ChangedItem, RegistryBatch, RegistryKey, Storage, StorageError, faults};
+use celeris_storage::{
+    AppliedRecord, ChangedItem, Position, RegistryBatch, RegistryKey, Storage, StorageError, faults,
+};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -20,10 +22,13 @@ use crate::error::ManagerError;
 use crate::following::{Following, FollowingThread};
 use crate::leadership::Leadership;
 use crate::monitoring::{Behind, Monitoring};
-use crate::pipelines::{DescribedPipeline, Pipelines, SharedPipelines};
+use crate::pipelines::{DescribedPipeline, Pipelines, SharedPipelines, complete_objects};
 use crate::policy_evaluation::PolicyEvaluation;
 use crate::promotion::Promotion;
-use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry, VersionStore, begin_default_rewards, model_key};
+use crate::registry::{
+    Actor, Event, EventKind, ModelRecord, Registry, VersionStore, VersionsKept, begin_default_rewards,
+    complete_versions, link_files, link_versions, model_key,
+};
 use crate::settings::{ModelConfig, TrainingOptions};
 use crate::training::{Training, Uses};
 use crate::triggers::AutomaticRetraining;
@@ -65,6 +70,8 @@ pub struct Manager {
     turning: Mutex<()>,
     /// Of a node in a cluster.
     following: Option<FollowingThread>,
+    peers: Option<Peers>,
+    storage: Storage,
     predictor: Arc<Predictor>,
     registry: Arc<Registry>,
     versions: Arc<VersionStore>,
@@ -76,6 +83,17 @@ pub struct Manager {
     api_keys: ApiKeys,
     policy_evaluation: PolicyEvaluation,
     decisions: Arc<DecisionMaintenance>,
+}
+
+/// A copy of a data directory.
+#[derive(Debug, Clone)]
+pub struct CopyForBackup {
+    /// Of the log.
+    pub position: Position,
+    /// How many versions the copy has.
+    pub versions: usize,
+    /// Versions and objects that the store names and that are not to be had.
+    pub missing: Vec<String>,
 }
 
 impl Manager {
@@ -150,7 +168,7 @@ impl Manager {
             monitoring: monitoring.clone(),
             training: training.clone(),
             pipelines: pipelines.clone(),
-            peers,
+            peers: peers.clone(),
             state: Mutex::default(),
             woken: Condvar::new(),
         };
@@ -159,6 +177,8 @@ impl Manager {
             leadership,
             turning: Mutex::default(),
             following: following.map_err(ManagerError::io("thread"))?,
+            peers,
+            storage: storage.clone(),
             triggers: AutomaticRetraining {
                 storage: storage.clone(),
                 registry: registry.clone(),
@@ -182,6 +202,28 @@ impl Manager {
             training,
         };
         Ok(Arc::new(manager))
+    }
+
+    /// Writes a copy of the data directory as of one moment into `folder`, which is created: the store, the versions that
+    /// it names and the objects of its pipelines. In a cluster, what is not on this node is fetched from the others. Files
+    /// that never change are linked. Blocks the thread.
+    ///
+    /// # Errors
+    /// `Storage` or `Io`; `Fetch` if a version that serves is not to be had. The folder is to be removed then.
+    pub fn copy_for_backup(&self, folder: &Path) -> Result<CopyForBackup, ManagerError> {
+        let data_dir = self.storage.dir();
+        let link = || {
+            link_versions(data_dir, folder)?;
+            link_files(&data_dir.join("objects"), &folder.join("objects"))
+        };
+        // Before the store is copied, for the versions that are pruned meanwhile; and after, for those that are new.
+        link()?;
+        let position = self.storage.copy_for_backup(folder)?;
+        link()?;
+        let source = self.peers.as_ref().map(|peers| &*peers.source);
+        let VersionsKept { kept: versions, mut missing } = complete_versions(&self.storage, folder, source)?;
+        missing.extend(complete_objects(&self.storage, folder, source)?);
+        Ok(CopyForBackup { position, versions, missing })
     }
 
     /// Begins to lead: finishes what was interrupted, and starts guards, triggers and trainings. In a

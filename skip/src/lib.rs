@@ -39,6 +39,8 @@ pub enum Need {
     Nats,
     /// A kernel that can delay and lose packets.
     Netem,
+    /// `moto_server`, which has the interface of S3.
+    ObjectStore,
     /// The sample of the Open Bandit Dataset.
     OpenBandit,
     /// The tools from the registries of npm and Python that `tests/openapi/run` installs, and which
@@ -59,6 +61,7 @@ impl Need {
         Self::Namespaces,
         Self::Nats,
         Self::Netem,
+        Self::ObjectStore,
         Self::OpenBandit,
         Self::OpenApiTools,
         Self::Peers,
@@ -77,6 +80,7 @@ impl Need {
             Self::Namespaces => "namespaces",
             Self::Nats => "nats",
             Self::Netem => "netem",
+            Self::ObjectStore => "object-store",
             Self::OpenBandit => "open-bandit",
             Self::OpenApiTools => "openapi-tools",
             Self::Peers => "peers",

@@ -1,5 +1,6 @@
 //! The store: opens and closes its components in order.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,12 +18,15 @@ use crate::items::{self, Items};
 use crate::layout::hashing::Hashes;
 use crate::layout::keys;
 use crate::left_decisions::LeftDecisions;
-use crate::log::{Companions, Log, Scope, Scrubber, checkpoints, copy_positions_for_all};
+use crate::log::{Companions, CutAt, CutDone, Log, Position, Scope, Scrubber, checkpoints, copy_positions_for_all, cut};
 use crate::options::StorageOptions;
 use crate::registry::Documents;
 use crate::replica::Replica;
 use crate::selection_states::SelectionStates;
 use crate::verification::{self, Verification, Verifier};
+
+/// The blocks that are cached while the position of a copy is found out, or a store is cut.
+const BACKUP_CACHE_BYTES: usize = 32 << 20;
 
 /// One node's store. Cheap to clone: clones share one open directory, which is closed with the last
 /// of them.
@@ -183,6 +187,52 @@ impl Storage {
     /// `Poisoned` or `Database`; acknowledged data is durable nevertheless.
     pub fn close(&self) -> Result<(), StorageError> {
         self.inner.close()
+    }
+
+    /// Writes a copy of the store as of one moment into `folder`, which is created, and returns the position of that
+    /// moment. Sorted files are linked. In a node on its own it has the decisions, which in a cluster belong to one node.
+    ///
+    /// # Errors
+    /// `Io`, `Database`, `Corrupt` or `CorruptLog`; the folder is to be removed then.
+    pub fn copy_for_backup(&self, folder: &Path) -> Result<Position, StorageError> {
+        let Inner { database, decisions, directory, is_replica, .. } = &*self.inner;
+        fs::create_dir_all(folder).map_err(StorageError::io("create", folder))?;
+        let copy = folder.join("db");
+        database.copy_to(&copy)?;
+        // After the log: a user who is erased in between has no decisions in the copy then.
+        if !is_replica {
+            decisions.copy_to(&folder.join("decisions"))?;
+        }
+        directory.write_format_of_copy(folder)?;
+        let cache = database::block_cache(BACKUP_CACHE_BYTES);
+        let database = Database::open_to_read(&copy, Column::MAIN, &Tuning::of_backup(&cache))?;
+        Ok(checkpoints::recover(&database)?.into_iter().collect())
+    }
+
+    /// Removes what the log of the store in `dir` has after a point, with all that was derived from it: the store learns
+    /// as if it had never been there, except that what was retracted or erased meanwhile stays removed. The registry and
+    /// the attributes of items are not in the log, and stay as they are. If it fails, the store is not to be used.
+    ///
+    /// # Errors
+    /// As [`Storage::open_existing`]; `Corrupt`, `CorruptLog` or `Database`.
+    pub fn cut(dir: &Path, options: &StorageOptions, at: &CutAt) -> Result<CutDone, StorageError> {
+        let storage = Self::open_existing(dir, options)?;
+        // Notes of what is to be scrubbed name sequences that other records are to have.
+        storage.scrub()?;
+        storage.close()?;
+        drop(storage);
+        let directory = Directory::open_existing(dir)?;
+        let cache = database::block_cache(BACKUP_CACHE_BYTES);
+        let database = Database::open(&directory.database(), Column::MAIN, &Tuning::of_backup(&cache))?;
+        let ends = checkpoints::recover(&database)?;
+        let position = cut::position_of(&database, &ends, at)?;
+        cut::cut(&database, &ends, &position)
+    }
+
+    /// The position of the durable records.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.inner.log.watermarks().into_iter().collect()
     }
 
     /// The logs of a node's copy of a cluster's store; `None` in a node on its own.

@@ -17,7 +17,7 @@ struct CrateRule {
 const RULES: [CrateRule; 25] = [
     CrateRule { name: "celeris-skip", may_use: &[] },
     CrateRule { name: "celeris-kernel", may_use: &[] },
-    CrateRule { name: "celeris-location", may_use: &[] },
+    CrateRule { name: "celeris-location", may_use: &["celeris-skip"] },
     CrateRule { name: "celeris-sandbox", may_use: &[] },
     CrateRule { name: "celeris-model", may_use: &["celeris-kernel"] },
     CrateRule { name: "celeris-storage", may_use: &["celeris-model", "celeris-skip"] },

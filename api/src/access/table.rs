@@ -19,7 +19,7 @@ pub enum Needs {
 /// An operation: method and path as in the description, and what it needs.
 type Operation = (Method, &'static str, Needs);
 
-static OPERATIONS: [Operation; 56] = {
+static OPERATIONS: [Operation; 61] = {
     use Needs::{Filtered, Nothing, OfModel, OfNode};
     use Role::{Admin, Observe, Operate, Predict};
     [
@@ -74,6 +74,11 @@ static OPERATIONS: [Operation; 56] = {
         (Method::POST, "/v1/keys", OfNode(Admin)),
         (Method::DELETE, "/v1/keys/{key}", OfNode(Admin)),
         (Method::GET, "/v1/ingests", OfNode(Operate)),
+        (Method::GET, "/v1/backups", OfNode(Operate)),
+        (Method::POST, "/v1/backups", OfNode(Admin)),
+        (Method::POST, "/v1/backups/{backup}", OfNode(Admin)),
+        (Method::DELETE, "/v1/backups/{backup}", OfNode(Admin)),
+        (Method::GET, "/v1/backups/{backup}/files/{file}", OfNode(Admin)),
         (Method::GET, "/v1/cluster", OfNode(Operate)),
         (Method::POST, "/v1/cluster/drain", OfNode(Operate)),
         (Method::GET, "/healthz", Nothing),

@@ -11,7 +11,6 @@ use axum::response::{IntoResponse, Response};
 use celeris_cluster::{Cluster as Replication, ClusterStatus, LogStatus, Phase};
 use celeris_model::{DecisionId, LogId, ModelId, VersionId};
 use futures_util::future::join_all;
-use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -20,7 +19,7 @@ use crate::cluster::context_fields::{self, Definition};
 use crate::cluster::{PACE, StoreCopy, written_body};
 use crate::description::NotFound;
 use crate::error::ApiError;
-use crate::extract::{InObject, Params};
+use crate::extract::InObject;
 use crate::schema::cluster::{ClusterMap, ClusterReply, DrainReply};
 use crate::state::Node;
 
@@ -82,16 +81,6 @@ fn check_is_whole(status: &ClusterStatus) -> Result<(), ApiError> {
     Err(ApiError::unavailable(format!("node {} has stopped to read {name}{problem}; ask another node", status.node)))
 }
 
-/// How a copy is asked for.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CopyParams {
-    /// Whether it must have everything that was acknowledged before the request. A node that joins reads the logs
-    /// on from there anyway.
-    #[serde(default)]
-    current: bool,
-}
-
 /// Waits until this node has read everything that was acknowledged before now.
 async fn catch_up(replication: &Replication) -> Result<(), ApiError> {
     let late = |_| ApiError::unavailable("this node does not know yet whether it has read all of the logs");
@@ -116,16 +105,21 @@ async fn read_all(replication: &Replication) {
     }
 }
 
-/// A copy of the store, as a tar archive.
-async fn get_copy(
-    State(node): State<Node>,
-    Params(CopyParams { current }): Params<CopyParams>,
-) -> Result<Response, ApiError> {
+/// Waits until a copy of the store of this node would have everything that was acknowledged before now; at once in a node
+/// on its own.
+///
+/// # Errors
+/// 503 if the store lacks what others have.
+pub async fn await_whole(node: &Node) -> Result<(), ApiError> {
+    let Some(replication) = node.replication.as_deref() else { return Ok(()) };
+    check_is_whole(&replication.status())?;
+    catch_up(replication).await
+}
+
+/// A copy of the store, as a tar archive. A node that joins reads the logs on from there.
+async fn get_copy(State(node): State<Node>) -> Result<Response, ApiError> {
     let replication = replication_of(&node)?;
     check_is_whole(&replication.status())?;
-    if current {
-        catch_up(replication).await?;
-    }
     let permit = node.copy_permits.clone().try_acquire_owned();
     let permit =
         permit.map_err(|_| ApiError::unavailable("the store is being copied; a node makes one copy at a time"))?;

@@ -38,6 +38,7 @@ fn render(node: &Node) -> String {
     metrics::counter!("celeris_log_wal_bytes_total").absolute(written.wal);
     metrics::counter!("celeris_log_flush_bytes_total").absolute(written.flush);
     render_verification(&node.storage.verification());
+    node.backups.render();
     exploration::render(node);
     catalog::render(node);
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {

@@ -2,6 +2,7 @@
 //! contract with clients.
 
 pub mod attributes;
+pub mod backups;
 pub mod catalog;
 pub mod cluster;
 pub mod decisions;

@@ -49,7 +49,7 @@ pub struct Rule {
 /// An operation: method and path as in the description.
 type Operation = (Method, &'static str, Route, Repeat);
 
-static OPERATIONS: [Operation; 55] = {
+static OPERATIONS: [Operation; 60] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
         Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Lines, Observation, UserInBody, UserInPath,
@@ -105,6 +105,11 @@ static OPERATIONS: [Operation; 55] = {
         (Method::GET, "/v1/keys", Any, Safe),
         (Method::POST, "/v1/keys", Coordinator, Never),
         (Method::DELETE, "/v1/keys/{key}", Coordinator, Safe),
+        (Method::GET, "/v1/backups", Any, Safe),
+        (Method::POST, "/v1/backups", Any, Never),
+        (Method::POST, "/v1/backups/{backup}", Any, Safe),
+        (Method::DELETE, "/v1/backups/{backup}", Any, Safe),
+        (Method::GET, "/v1/backups/{backup}/files/{file}", Any, Safe),
         (Method::GET, "/v1/cluster", Any, Safe),
         (Method::POST, "/v1/cluster/drain", Any, Safe),
         (Method::GET, "/healthz", Any, Safe),

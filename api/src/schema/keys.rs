@@ -18,7 +18,7 @@ mirror_enum! {
         Observe,
         /// Models, versions, trainings, pipelines, quality, users' histories and metrics; includes `predict`.
         Operate,
-        /// Keys, deletion of models and erasure of users; includes all other roles.
+        /// Keys, backups, deletion of models and erasure of users; includes all other roles.
         Admin,
     }
 }

@@ -92,6 +92,7 @@ macro_rules! serialized_objects {
 
 pub mod attributes;
 pub mod audience;
+pub mod backups;
 pub mod cluster;
 pub mod consistency;
 pub mod context;

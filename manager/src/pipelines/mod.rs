@@ -427,23 +427,33 @@ impl Pipelines {
     }
 }
 
-/// Gets every object that the pipelines of a copy of a store name from `source`, into the directory of the copy. Blocks
-/// the thread. Returns their number.
+/// Gets every object that the pipelines of the store name, and that is not in `objects/` of `folder`, from `source`.
+/// Blocks the thread. Returns the ids of those that are not to be had.
 ///
 /// # Errors
-/// `Io` if one is not to be had, or `Storage`.
-pub fn keep_objects(storage: &Storage, source: &dyn VersionSource) -> Result<usize, ManagerError> {
-    let files = ObjectFiles::open(storage.dir())?;
+/// `Io` if one is not to be had from a source, or `Storage`.
+pub(crate) fn complete_objects(
+    storage: &Storage,
+    folder: &Path,
+    source: Option<&dyn VersionSource>,
+) -> Result<Vec<String>, ManagerError> {
+    let files = ObjectFiles::open(folder)?;
     let records = storage.registry().list::<PipelineRecord>(&RegistryKey::new([KIND])?)?;
     let mut ids = BTreeSet::new();
     for (_, record) in records {
-        ids.extend(record?.spec.objects());
+        // One that cannot be read is in the copy as it is.
+        ids.extend(record.iter().flat_map(|record| record.spec.objects()));
     }
-    for id in &ids {
-        let bytes = source.object(*id, OBJECT_BYTES_MAX).map_err(ManagerError::io(id.to_string()))?;
-        files.write(*id, &bytes)?;
+    let mut missing = Vec::new();
+    for id in ids.into_iter().filter(|id| files.length(*id).is_none()) {
+        let Some(source) = source else {
+            missing.push(format!("object {id}"));
+            continue;
+        };
+        let bytes = source.object(id, OBJECT_BYTES_MAX).map_err(ManagerError::io(id.to_string()))?;
+        files.write(id, &bytes)?;
     }
-    Ok(ids.len())
+    Ok(missing)
 }
 
 /// Checks the name of a pipeline, which is part of paths.

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use celeris_formats::version_dir::checked_file;
 use celeris_formats::{FileEntry, MANIFEST_FILE, read_manifest, sha256_of};
 use celeris_model::{ModelId, VersionId};
-use celeris_storage::{DiskSpace, Storage};
+use celeris_storage::DiskSpace;
 
 use super::importing::{DISK_RESERVE, FILES_MAX, MANIFEST_BYTES_MAX};
-use super::version_directory::write_untrained;
-use super::{ModelRecord, UNTRAINED, VersionRecord, VersionStore, versions_dir};
+use super::version_directory::{versions_below, write_untrained};
+use super::{ModelRecord, UNTRAINED, VersionRecord, VersionStore};
 use crate::cluster::{RemoteFile, VersionSource};
 use crate::directories::{remove_dir, sync_dir};
 use crate::error::ManagerError;
@@ -47,7 +47,7 @@ impl VersionStore {
         source: &dyn VersionSource,
         is_stopping: impl Fn() -> bool,
     ) -> Result<(), ManagerError> {
-        fetch(&self.storage, (record, version), source, &is_stopping)
+        fetch(self.storage.dir(), (record, version), source, &is_stopping)
     }
 
     /// Removes the directory of a version if one of its files is damaged, so that it is fetched
@@ -112,19 +112,19 @@ impl VersionStore {
     }
 }
 
-/// As [`VersionStore::fetch`].
+/// As [`VersionStore::fetch`], into `versions/` in the folder `root`.
 pub(super) fn fetch(
-    storage: &Storage,
+    root: &Path,
     (record, version): (&ModelRecord, &VersionRecord),
     source: &dyn VersionSource,
     is_stopping: &dyn Fn() -> bool,
 ) -> Result<(), ManagerError> {
-    let folder = versions_dir(storage, record.identity());
+    let folder = versions_below(root, record.identity());
     fs::create_dir_all(&folder).map_err(ManagerError::io(&folder))?;
     // A name that no version has: the next start removes what a crash leaves under it.
     let draft = folder.join(format!("fetch-{}", version.version));
     remove_dir(&draft)?;
-    let fetching = Fetching { storage, record, version, draft: &draft, is_stopping };
+    let fetching = Fetching { root, record, version, draft: &draft, is_stopping };
     let fetched = fetching.run(source).and_then(|()| {
         let dir = folder.join(version.version.to_string());
         remove_dir(&dir)?;
@@ -139,7 +139,7 @@ pub(super) fn fetch(
 
 /// The version that is being fetched, and the folder for it.
 struct Fetching<'a> {
-    storage: &'a Storage,
+    root: &'a Path,
     record: &'a ModelRecord,
     version: &'a VersionRecord,
     draft: &'a Path,
@@ -199,7 +199,7 @@ impl Fetching<'_> {
 
     /// Bytes that a file may take, without those that are reserved for the log.
     fn room(&self) -> Result<u64, ManagerError> {
-        let dir = self.storage.dir();
+        let dir = self.root;
         let DiskSpace { free, .. } = DiskSpace::of(dir).map_err(ManagerError::io(dir))?;
         Ok(free.saturating_sub(DISK_RESERVE))
     }

@@ -32,7 +32,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::de::IgnoredAny;
 
 pub use self::audit::{Actor, AuditLog, Event, EventKind, EventPage, NumberedEvent};
-pub use self::backup::{VersionsKept, keep_versions};
+pub(crate) use self::backup::{VersionsKept, complete_versions, link_files, link_versions};
 pub use self::deletion::names_by_id;
 pub use self::erasures::{AffectedVersion, ErasedSpan, erased_users};
 pub(crate) use self::erasures::{began_with_erased, trained_on_erased};

@@ -19,8 +19,13 @@ use crate::settings::ModelConfig;
 pub(crate) const UNTRAINED: &str = "untrained";
 
 /// Folder of a model's versions: the name is for readability, the id makes it unique.
-pub(crate) fn versions_dir(storage: &Storage, (model, id): (&ModelName, ModelId)) -> PathBuf {
-    storage.dir().join("versions").join(format!("{model}.{id}"))
+pub(crate) fn versions_dir(storage: &Storage, model: (&ModelName, ModelId)) -> PathBuf {
+    versions_below(storage.dir(), model)
+}
+
+/// The same in another folder than the data directory.
+pub(super) fn versions_below(root: &Path, (model, id): (&ModelName, ModelId)) -> PathBuf {
+    root.join("versions").join(format!("{model}.{id}"))
 }
 
 /// Reads the directory of a model's version.

@@ -66,6 +66,26 @@ impl Database {
         Ok(Self { db, columns, path: path.to_owned(), options, damage: OnceLock::new() })
     }
 
+    /// Opens a database that nobody writes, as it is. Always with [`Recovery::Refuse`]: without it, RocksDB would remove the
+    /// write-ahead logs that the manifest names from it, which it cannot when it only reads, and crashes.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub(crate) fn open_to_read(path: &Path, columns: &'static [Column], tuning: &Tuning) -> Result<Self, StorageError> {
+        let failed = |error| failure(path, "open the database", error);
+        let tuning = &Tuning { recovery: Recovery::Refuse, ..*tuning };
+        let descriptors = columns
+            .iter()
+            .map(|column| Ok(ColumnFamilyDescriptor::new(column.name(), column_options(*column, tuning)?)))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(failed)?;
+        let mut options = database_options(tuning).map_err(failed)?;
+        options.create_if_missing(false);
+        options.create_missing_column_families(false);
+        let db = DB::open_cf_descriptors_read_only(&options, path, descriptors, false).map_err(failed)?;
+        Ok(Self { db, columns, path: path.to_owned(), options, damage: OnceLock::new() })
+    }
+
     fn handle(&self, column: Column) -> &ColumnFamily {
         self.db.cf_handle(column.name()).expect("every column family is created when the database is opened")
     }

@@ -56,6 +56,14 @@ pub(crate) struct Tuning<'a> {
     pub(crate) wal_bytes_max: u64,
 }
 
+impl<'a> Tuning<'a> {
+    /// For a copy that is opened once, and not by a node.
+    pub(crate) fn of_backup(cache: &'a BlockCache) -> Self {
+        let write_buffer_bytes = 32 << 20;
+        Self { recovery: Recovery::UpToDamage, cache, write_buffer_bytes, wal_bytes_max: 128 << 20 }
+    }
+}
+
 /// The effect of a read on the cache.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Access {

@@ -89,6 +89,11 @@ pub struct Decisions {
 }
 
 impl Decisions {
+    /// Writes a copy of the database, as of one moment, into a folder that does not exist yet.
+    pub(crate) fn copy_to(&self, folder: &Path) -> Result<(), StorageError> {
+        self.shared.database.copy_to(folder).map_err(expendable)
+    }
+
     pub(crate) fn start(path: &Path, tuning: &Tuning, options: &StorageOptions) -> Result<Self, StorageError> {
         let database = Database::open(path, COLUMNS, tuning).map_err(expendable)?;
         let shared = Arc::new(Shared {

@@ -55,7 +55,7 @@ pub(super) fn encode(stream: &StreamName, erasure: &Erasure) -> (Vec<u8>, Vec<u8
     (key, value.0)
 }
 
-fn decode(place: &[u8], body: &[u8]) -> Option<Erasure> {
+pub(super) fn decode(place: &[u8], body: &[u8]) -> Option<Erasure> {
     let mut place = KeyReader::new(place);
     let mut body = Reader(body);
     Some(Erasure {

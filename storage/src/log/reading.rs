@@ -286,7 +286,7 @@ pub(super) fn encode_sequence(sequence: Sequence) -> Vec<u8> {
     postcard::to_extend(&sequence.0, Vec::new()).expect("a vector takes any bytes")
 }
 
-fn decode_sequence(key: &[u8], value: &[u8]) -> Result<Sequence, StorageError> {
+pub(super) fn decode_sequence(key: &[u8], value: &[u8]) -> Result<Sequence, StorageError> {
     let sequence = postcard::from_bytes(value);
     sequence.map(Sequence).map_err(|error| corrupt(Column::ObservationIds, key, &error.to_string()))
 }

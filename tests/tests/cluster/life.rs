@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use celeris_tests::{Client, Cluster, binary, data_dir, eventually};
+use celeris_tests::{Client, Cluster, binary, eventually};
 use serde_json::{Value, json};
 
 use crate::load::MODEL;
@@ -133,13 +133,14 @@ fn a_recovery_loses_nothing_that_the_logs_have_unasked() {
     observe(&cluster.client(0), 0..10);
     let saved = tempfile::tempdir().unwrap();
     let out = saved.path().join("backup").display().to_string();
-    let backup = run(&["cluster", "backup", "--url", cluster.client(0).url(), "--out", &out]);
+    let backup = run(&["backup", "--url", cluster.client(0).url(), "--to", &out]);
     assert_eq!(backup.code, Some(0), "{}", backup.stderr);
     observe(&cluster.client(0), 10..20);
     assert_eq!(cluster.terminate(0).code, Some(0));
     let restore = |dir: &Path| {
         fs::remove_dir_all(dir).unwrap();
-        data_dir::copy(Path::new(&out), dir);
+        let restored = run(&["restore", "--from", &out, "--data-dir", &dir.display().to_string()]);
+        assert_eq!(restored.code, Some(0), "{}", restored.stderr);
     };
     let (dir, config) = (cluster.data_dir(0), cluster.config(0).display().to_string());
     restore(&dir);

@@ -3,6 +3,7 @@
 //! output and metrics are read.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod backup;
 mod bad_command;
 mod bad_trainer;
 mod bench;
