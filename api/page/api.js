@@ -47,12 +47,19 @@ async function call(method, path, { body, signal } = {}) {
 const at = (...segments) => ['/v1', ...segments.map(encodeURIComponent)].join('/');
 
 export const getCluster = () => call('GET', at('cluster'));
+export const listKeys = () => call('GET', at('keys'));
+export const createKey = (key) => call('POST', at('keys'), { body: key });
+export const revokeKey = (key) => call('DELETE', at('keys', key));
+/** Nodes that read no sources, or know no backups, answer 404. */
+export const listIngests = () => call('GET', at('ingests'));
+export const listBackups = () => call('GET', at('backups'));
 export const listModels = () => call('GET', at('models'));
 export const createModel = (model) => call('POST', at('models'), { body: model });
 export const deleteModel = (model) => call('DELETE', at('models', model));
 export const getModel = (model) => call('GET', at('models', model));
 export const listVersions = (model) => call('GET', at('models', model, 'versions'));
 export const getQuality = (model) => call('GET', at('models', model, 'quality'));
+export const getRewards = (model, days) => call('GET', `${at('models', model, 'rewards')}?days=${days}`);
 export const getExploration = (model) => call('GET', at('models', model, 'exploration'));
 export const listEvents = (model, limit) => call('GET', `${at('models', model, 'events')}?limit=${limit}`);
 

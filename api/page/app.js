@@ -3,16 +3,21 @@
 import * as api from './api.js';
 import { announce, byId, element } from './dom.js';
 import { count } from './format.js';
+import { storeKey } from './login.js';
 import { Operate } from './operate.js';
 import { Pipelines } from './pipelines.js';
 import * as route from './route.js';
 import { Session } from './session.js';
 import { Setup } from './setup.js';
+import { completeSignIn } from './signin.js';
 import { Try } from './try.js';
 import { freshUser, suggestedUsers } from './users.js';
 
 /** Polling interval of the model's state. */
 const FOLLOW_MS = 2_000;
+
+/** Whether a sign-in that the address tells of was completed. */
+let signedIn = false;
 
 const session = new Session();
 const trying = new Try(session, { guarded, remember });
@@ -29,6 +34,10 @@ const setup = new Setup({ guarded, created: openModel, model: () => session.lear
 // --- opening -------------------------------------------------------------------------------------------------------
 
 async function start() {
+  if (!signedIn) {
+    signedIn = true;
+    await completeSignIn(storeKey);
+  }
   const wanted = route.asked();
   session.user = wanted.user || freshUser();
   trying.context = wanted.context;

@@ -1,6 +1,7 @@
 // The key of the user, kept while the tab is open, and the dialog that asks for it when the service needs one.
 
 import { byId } from './dom.js';
+import { offerSignIn } from './signin.js';
 
 const STORED = 'celeris-key';
 
@@ -9,6 +10,9 @@ let asking = null;
 
 /** The key, or null. */
 export const storedKey = () => sessionStorage.getItem(STORED);
+
+/** Uses this key from now on, while the tab is open. */
+export const storeKey = (key) => sessionStorage.setItem(STORED, key);
 
 /** Asks for a key in place of `refused`, with the words of the service. Resolves to whether there is another one. */
 export async function askForKey(refused, words) {
@@ -25,6 +29,7 @@ function ask(words) {
   byId('login-problem').hidden = words === null;
   input.value = '';
   dialog.returnValue = '';
+  offerSignIn();
   dialog.showModal();
   input.focus();
   return new Promise((resolve) => {
@@ -32,7 +37,7 @@ function ask(words) {
       const key = input.value.trim();
       input.value = '';
       const given = dialog.returnValue === 'do' && key !== '';
-      if (given) sessionStorage.setItem(STORED, key);
+      if (given) storeKey(key);
       resolve(given);
     };
     dialog.addEventListener('close', closed, { once: true });

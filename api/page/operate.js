@@ -1,5 +1,5 @@
-// The view "Operate": the cluster, quality over time, versions, trainings, exploration, the catalog, and the models of the
-// node.
+// The view "Operate": the cluster, sources and backups, quality over time, rewards, versions, trainings, exploration, the
+// catalog, the models of the node and its keys.
 
 import * as api from './api.js';
 import { Browse } from './browse.js';
@@ -10,11 +10,14 @@ import { ExplorationChart } from './exploration.js';
 import { showFeatures } from './features.js';
 import { count, duration } from './format.js';
 import { showJobs } from './jobs.js';
+import { Keys } from './keys.js';
 import { Models } from './models.js';
 import { QualityChart } from './quality.js';
+import { Rewards } from './rewards.js';
 import { SelectionChart, stateOf } from './selection.js';
 import { Training } from './training.js';
 import { showTriggers } from './triggers.js';
+import { showUpkeep } from './upkeep.js';
 import { serveVersion, showVersions } from './versions.js';
 
 const EVENTS_MAX = 200;
@@ -26,6 +29,8 @@ export class Operate {
   #quality = new QualityChart();
   #exploration = new ExplorationChart();
   #selection = new SelectionChart();
+  #rewards = new Rewards();
+  #keys;
   #models;
   #browse;
   #training;
@@ -39,6 +44,7 @@ export class Operate {
     this.#guarded = guarded;
     this.#changed = changed;
     this.#browse = new Browse(explain);
+    this.#keys = new Keys({ guarded });
     this.#models = new Models({ guarded, created, deleted });
     this.#training = new Training(byId('retraining'), { model: () => session.model, guarded, done: changed });
   }
@@ -51,7 +57,7 @@ export class Operate {
 
   /** Fetches and shows what changes without the user. */
   async refresh() {
-    await Promise.all([showCluster(), this.#refreshModels()]);
+    await Promise.all([showCluster(), showUpkeep(), this.#keys.refresh(), this.#refreshModels()]);
   }
 
   /** Fetches and shows the cluster, which can be shown while no model can be reached. */
@@ -65,8 +71,10 @@ export class Operate {
     document.body.dataset.kind = model.kind;
     const { models } = await api.listModels();
     this.#models.show(models, { open: model.name, user });
+    const rewards = this.#rewards.show(model.name);
     if (this.#session.isSelection) await this.#refreshSelection();
     else await this.#refreshModel();
+    await rewards;
   }
 
   async #refreshSelection() {

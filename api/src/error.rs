@@ -397,9 +397,10 @@ impl From<ManagerError> for ApiError {
             | ManagerError::UnknownVersion { .. }
             | ManagerError::UnknownJob { .. }
             | ManagerError::NoVersionFile { .. } => Self::not_found(error),
-            ManagerError::Comparing | ManagerError::EvaluatingPolicy | ManagerError::NotFetched { .. } => {
-                Self::unavailable(error)
-            }
+            ManagerError::Comparing
+            | ManagerError::EvaluatingPolicy
+            | ManagerError::CountingRewards
+            | ManagerError::NotFetched { .. } => Self::unavailable(error),
             ManagerError::ModelExists { .. }
             | ManagerError::JobRunning { .. }
             | ManagerError::IsSelection { .. }

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use crate::access::KeyStream;
 use crate::config::Limits;
 use crate::error::ApiError;
 use crate::media_types::MediaType;
@@ -30,18 +31,35 @@ impl<T> Line<T> {
     }
 }
 
+/// Permits of an open stream: of the node, and of the key that has opened it.
+pub struct StreamPermit {
+    _node: OwnedSemaphorePermit,
+    _key: Option<KeyStream>,
+}
+
 /// Acquires a permit of `streams`, which the caller must keep until the response ends. Streams have
 /// their own limit: they may be open for days and must not occupy the slots of ordinary requests.
+/// `of_key` counts for the key that asks.
 ///
 /// # Errors
 /// 415 if the body is neither NDJSON nor JSON, 503 if too many streams are open.
-pub fn admit(streams: &Arc<Semaphore>, headers: &HeaderMap) -> Result<(OwnedSemaphorePermit, MediaType), ApiError> {
+pub fn admit(
+    streams: &Arc<Semaphore>,
+    of_key: Option<KeyStream>,
+    headers: &HeaderMap,
+) -> Result<(StreamPermit, MediaType), ApiError> {
     let form = if MediaType::Json.is_declared(headers) { MediaType::Json } else { MediaType::NdJson };
     form.check(headers)?;
     let permit = streams.clone().try_acquire_owned();
     let permit =
         permit.map_err(|_| ApiError::unavailable("too many streams are open on this node; end one, or try again"))?;
-    Ok((permit, form))
+    Ok((StreamPermit { _node: permit, _key: of_key }, form))
+}
+
+/// The first lines of `lines`, at most so many, at least one; `lines` keeps the others.
+pub fn split_block<T>(lines: &mut Vec<T>, max: usize) -> Vec<T> {
+    let rest = lines.split_off(lines.len().min(max.max(1)));
+    std::mem::replace(lines, rest)
 }
 
 /// Settings for reading a stream of lines.

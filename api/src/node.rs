@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::access::{Access, NodeSecret};
 use crate::backups::Backups;
-use crate::cluster::{Cluster, JoinError, Member, Membership, Parts};
+use crate::cluster::{Cluster, JoinError, Member, Membership, NodeTls, Parts};
 use crate::compute_pool::ComputePool;
 use crate::config::Config;
 use crate::ingest_pool::IngestPool;
@@ -124,8 +124,12 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
     // The trainer runs in another working directory and must find the same files.
     let data_dir = std::path::absolute(&data_dir).map_err(|source| StartError::DataDir { path: data_dir, source })?;
     let secret = NodeSecret::open(config.cluster.secret_file.as_deref()).map_err(StartError::Setting)?;
-    let access = Access::open(&config.auth, secret.clone()).map_err(StartError::Setting)?;
-    let member = Member::join(&config.cluster, address, &data_dir, &secret)?;
+    let streams_per_key = config.limits.streams_per_key;
+    let access = Access::open(&config.auth, secret.clone(), streams_per_key).map_err(StartError::Setting)?;
+    let node_tls = NodeTls::open(&config.cluster.tls).map_err(StartError::Setting)?;
+    let scheme = if config.server.tls.cert.is_some() { "https" } else { "http" };
+    let own = format!("{scheme}://{address}");
+    let member = Member::join(&config.cluster, &own, &data_dir, (&secret, &node_tls))?;
     let storage = match &member {
         // A batch is one message, of limited size.
         Some(member) => {
@@ -186,7 +190,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         predictor,
         manager,
         sealer,
-        cluster: cluster.map(|cluster| Cluster::new(cluster, config.limits.streams, secret)),
+        cluster: cluster.map(|cluster| Cluster::new(cluster, config.limits.streams, (secret, node_tls))),
         replication,
         compute,
         ingest_pool,

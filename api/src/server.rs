@@ -59,6 +59,7 @@ fn operating() -> OpenApiRouter<Node> {
         .merge(routes::quality::router())
         .merge(routes::evaluate_policy::router())
         .merge(routes::exploration::router())
+        .merge(routes::rewards::router())
         .merge(routes::pipelines::router())
         .merge(routes::objects::router())
         .merge(routes::cluster::router())

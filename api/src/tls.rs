@@ -55,6 +55,27 @@ pub fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
     if certificates.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(certificates) }
 }
 
+/// The certificates in PEM, at least one.
+pub(crate) fn chain_in(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| error.to_string())?;
+    if chain.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(chain) }
+}
+
+/// The first private key in PEM.
+pub(crate) fn key_in(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| error.to_string())
+}
+
+/// The authorities in PEM, at least one.
+pub(crate) fn roots_in(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for authority in chain_in(pem)? {
+        roots.add(authority).map_err(|error| error.to_string())?;
+    }
+    Ok(roots)
+}
+
 impl Tls {
     /// Checks the files that the configuration names.
     ///
@@ -132,21 +153,14 @@ impl Contents {
         let wrong = |setting: &str, path: &Path, problem: &dyn std::fmt::Display| {
             format!("server.tls.{setting}: {}: {problem}", path.display())
         };
-        let certificates = |bytes: &[u8]| CertificateDer::pem_slice_iter(bytes).collect::<Result<Vec<_>, _>>();
-        let chain = certificates(&self.cert).map_err(|error| wrong("cert", &files.cert, &error))?;
-        if chain.is_empty() {
-            return Err(wrong("cert", &files.cert, &"there is no certificate in it"));
-        }
-        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| wrong("key", &files.key, &error))?;
+        let chain = chain_in(&self.cert).map_err(|problem| wrong("cert", &files.cert, &problem))?;
+        let key = key_in(&self.key).map_err(|problem| wrong("key", &files.key, &problem))?;
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| wrong("cert", &files.cert, &error))?;
         let builder = match (&self.client_ca, &files.client_ca) {
             (Some(bytes), Some(path)) => {
-                let mut roots = RootCertStore::empty();
-                for authority in certificates(bytes).map_err(|error| wrong("client_ca", path, &error))? {
-                    roots.add(authority).map_err(|error| wrong("client_ca", path, &error))?;
-                }
+                let roots = roots_in(bytes).map_err(|problem| wrong("client_ca", path, &problem))?;
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
                 builder.with_client_cert_verifier(verifier.map_err(|error| wrong("client_ca", path, &error))?)
             }

@@ -26,6 +26,7 @@ mod recommend;
 pub mod report;
 mod requests;
 mod script;
+mod secured;
 mod selection;
 mod serve;
 mod size;
@@ -71,6 +72,8 @@ pub enum Bench {
     Observe,
     /// A node under predict and topk against a bare handler.
     Serve,
+    /// A node with keys and encrypted connections against one without, under predict, topk and observe.
+    Secured,
     /// Switches, rollbacks and a training of a node under a constant load, against the seconds
     /// between them.
     Switch,
@@ -102,11 +105,12 @@ pub enum Bench {
 
 impl Bench {
     /// All benches, in the order of the documentation.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Update,
         Self::Topk,
         Self::Observe,
         Self::Serve,
+        Self::Secured,
         Self::Switch,
         Self::Size,
         Self::Memory,
@@ -127,6 +131,7 @@ impl Bench {
             Self::Topk => "topk",
             Self::Observe => "observe",
             Self::Serve => "serve",
+            Self::Secured => "secured",
             Self::Switch => "switch",
             Self::Size => "size",
             Self::Memory => "memory",
@@ -151,6 +156,7 @@ impl Bench {
             Self::Topk => topk::run(settings),
             Self::Observe => observe::run(settings),
             Self::Serve => serve::run(settings),
+            Self::Secured => secured::run(settings),
             Self::Switch => switch::run(settings),
             Self::Size => size::run(settings),
             Self::Memory => memory::run(settings),

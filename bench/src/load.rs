@@ -12,12 +12,15 @@ use hdrhistogram::Histogram;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-use crate::process::Server;
+use crate::process::{Server, cpu_seconds};
 use celeris_cli::Failure;
 
 /// Significant digits of latencies.
@@ -47,6 +50,10 @@ pub struct Served {
     pub rate: f64,
     /// The 99th percentile of latencies, in microseconds, over all rounds.
     pub p99_micros: f64,
+    /// What a request took of the server's processors, and of the load generator's, in microseconds; NaN if the system does not
+    /// tell.
+    pub server_micros: f64,
+    pub client_micros: f64,
 }
 
 /// A connection that can send requests.
@@ -56,6 +63,19 @@ pub type Sender = SendRequest<Full<Bytes>>;
 pub async fn connect(address: SocketAddr) -> Result<Sender, Failure> {
     let stream = TcpStream::connect(address).await.map_err(Failure::other)?;
     stream.set_nodelay(true).map_err(Failure::other)?;
+    sender_on(stream).await
+}
+
+/// Like [`connect`], encrypted if the server is.
+pub async fn open(server: &Server) -> Result<Sender, Failure> {
+    let Some(tls) = server.tls() else { return connect(server.address()).await };
+    let stream = TcpStream::connect(server.address()).await.map_err(Failure::other)?;
+    stream.set_nodelay(true).map_err(Failure::other)?;
+    let name = ServerName::try_from("localhost").map_err(Failure::other)?;
+    sender_on(tls.connect(name, stream).await.map_err(Failure::other)?).await
+}
+
+async fn sender_on(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Sender, Failure> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Failure::other)?;
     // The next request on a broken connection reports the error.
     tokio::spawn(async move { drop(connection.await) });
@@ -64,13 +84,26 @@ pub async fn connect(address: SocketAddr) -> Result<Sender, Failure> {
 
 /// Sends one request and reads the whole response.
 pub async fn ask(sender: &mut Sender, path: &str, body: Bytes) -> Result<Bytes, Failure> {
-    let request = Request::builder()
+    ask_with(sender, path, body, None).await
+}
+
+/// Like [`ask`], with this header `Authorization`.
+pub async fn ask_with(
+    sender: &mut Sender,
+    path: &str,
+    body: Bytes,
+    authorization: Option<&HeaderValue>,
+) -> Result<Bytes, Failure> {
+    let mut request = Request::builder()
         .method(Method::POST)
         .uri(path)
         .header(header::HOST, "localhost")
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(body))
         .map_err(Failure::other)?;
+    if let Some(authorization) = authorization {
+        request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
+    }
     sender.ready().await.map_err(Failure::other)?;
     let reply = sender.send_request(request).await.map_err(Failure::other)?;
     let status = reply.status();
@@ -82,25 +115,33 @@ pub async fn ask(sender: &mut Sender, path: &str, body: Bytes) -> Result<Bytes, 
 }
 
 /// One server under load.
-struct Side {
+struct Side<'a> {
+    server: &'a Server,
     senders: Vec<Sender>,
     next: usize,
     seconds: f64,
     latencies: Histogram<u64>,
+    /// Seconds of processors: of the server, and of this thread.
+    cpu: [f64; 2],
 }
 
-impl Side {
-    async fn open(server: &Server, connections: usize) -> Result<Self, Failure> {
+impl<'a> Side<'a> {
+    async fn open(server: &'a Server, connections: usize) -> Result<Self, Failure> {
         let mut senders = Vec::with_capacity(connections);
         for _ in 0..connections {
-            senders.push(connect(server.address()).await?);
+            senders.push(open(server).await?);
         }
         let latencies = Histogram::new(FIGURES).map_err(Failure::other)?;
-        Ok(Self { senders, next: 0, seconds: 0.0, latencies })
+        Ok(Self { server, senders, next: 0, seconds: 0.0, latencies, cpu: [0.0; 2] })
+    }
+
+    fn cpu(&self) -> [f64; 2] {
+        [self.server.cpu_seconds(), cpu_seconds("/proc/thread-self/schedstat")]
     }
 
     /// Loads the server for one round.
     async fn round(&mut self, load: &Load<'_>) -> Result<(), Failure> {
+        let (authorization, before) = (self.server.authorization(), self.cpu());
         let started = Instant::now();
         let deadline = started + load.round;
         let mut asking = Vec::with_capacity(self.senders.len());
@@ -116,7 +157,7 @@ impl Side {
                         return Ok::<_, Failure>((sender, latencies));
                     }
                     let body = load.bodies[turn % load.bodies.len()].clone();
-                    ask(&mut sender, load.path, body).await?;
+                    ask_with(&mut sender, load.path, body, authorization).await?;
                     latencies.push(u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX));
                     turn += stride;
                 }
@@ -124,6 +165,8 @@ impl Side {
         }
         let outcomes = futures_util::future::try_join_all(asking).await?;
         let elapsed = started.elapsed().as_secs_f64();
+        let after = self.cpu();
+        self.cpu.iter_mut().zip(after).zip(before).for_each(|((sum, after), before)| *sum += after - before);
         let mut requests = 0;
         for (sender, latencies) in outcomes {
             self.senders.push(sender);
@@ -137,10 +180,20 @@ impl Side {
         Ok(())
     }
 
+    /// Forgets what was measured.
+    fn clear(&mut self) {
+        (self.seconds, self.cpu) = (0.0, [0.0; 2]);
+        self.latencies.clear();
+    }
+
     fn served(self) -> Served {
+        let requests = self.latencies.len() as f64;
+        let [server, client] = self.cpu;
         Served {
-            rate: self.latencies.len() as f64 / self.seconds,
+            rate: requests / self.seconds,
             p99_micros: self.latencies.value_at_quantile(0.99) as f64 / 1e3,
+            server_micros: server / requests * 1e6,
+            client_micros: client / requests * 1e6,
         }
     }
 }
@@ -158,8 +211,7 @@ impl Load<'_> {
             // counted.
             for side in [&mut ours, &mut baseline] {
                 side.round(self).await?;
-                side.seconds = 0.0;
-                side.latencies.clear();
+                side.clear();
             }
             for _ in 0..self.rounds {
                 ours.round(self).await?;

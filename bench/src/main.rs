@@ -39,11 +39,12 @@ enum Name {
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; 17] = [
+        const NAMES: [Name; 18] = [
             Name::One(Bench::Update),
             Name::One(Bench::Topk),
             Name::One(Bench::Observe),
             Name::One(Bench::Serve),
+            Name::One(Bench::Secured),
             Name::One(Bench::Switch),
             Name::One(Bench::Size),
             Name::One(Bench::Memory),

@@ -73,7 +73,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
 }
 
 /// Observations without ids, so that the same one may be sent again.
-fn bodies(items: &[ItemId], users: usize, count: usize) -> Result<Vec<Bytes>, Failure> {
+pub fn bodies(items: &[ItemId], users: usize, count: usize) -> Result<Vec<Bytes>, Failure> {
     let mut rng = scene::rng(50);
     let mut body = || -> Result<Bytes, Failure> {
         let user = scene::user(rng.random_range(0..users)).map_err(Failure::other)?;

@@ -12,7 +12,10 @@ use celeris_manager::{Manager, ManagerOptions, ModelConfig};
 use celeris_model::{ItemId, ModelName};
 use celeris_predictor::{Predictor, PredictorOptions};
 use celeris_storage::{Storage, StorageOptions};
+use hyper::header::HeaderValue;
 use rustix::process::{Pid, Signal, kill_process};
+use rustls::ClientConfig;
+use tokio_rustls::TlsConnector;
 
 use celeris_cli::Failure;
 use celeris_cli::estimate::warm::metric;
@@ -94,6 +97,10 @@ fn write_versions(
 pub struct Server {
     child: Child,
     address: SocketAddr,
+    /// How its connections are encrypted, if they are.
+    tls: Option<TlsConnector>,
+    /// The key that its requests have.
+    authorization: Option<HeaderValue>,
 }
 
 impl Server {
@@ -116,6 +123,16 @@ impl Server {
         Self::start(command)
     }
 
+    /// Connections to it are encrypted by these settings from now on, and requests have this key.
+    ///
+    /// # Errors
+    /// If the key is no text of a header.
+    pub fn secured(mut self, tls: Arc<ClientConfig>, key: &str) -> Result<Self, Failure> {
+        self.tls = Some(TlsConnector::from(tls));
+        self.authorization = Some(HeaderValue::try_from(format!("Bearer {key}")).map_err(Failure::other)?);
+        Ok(self)
+    }
+
     /// Starts the bare handler and waits until it is ready.
     ///
     /// # Errors
@@ -130,11 +147,12 @@ impl Server {
         command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(Failure::other)?;
         let stdout = child.stdout.take().expect("standard output is piped");
-        let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
-        let ready = BufReader::new(stdout)
-            .lines()
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("ready http://").map(|address| address.trim().parse::<SocketAddr>()));
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self { child, address, tls: None, authorization: None };
+        let ready = BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| {
+            let (_scheme, address) = line.strip_prefix("ready ")?.split_once("://")?;
+            Some(address.trim().parse::<SocketAddr>())
+        });
         let Some(Ok(address)) = ready else { return Err(Failure::other("a benched server ended before it was ready")) };
         server.address = address;
         Ok(server)
@@ -143,6 +161,23 @@ impl Server {
     /// The listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How its connections are encrypted, if they are.
+    pub fn tls(&self) -> Option<&TlsConnector> {
+        self.tls.as_ref()
+    }
+
+    /// The header of its requests.
+    pub fn authorization(&self) -> Option<&HeaderValue> {
+        self.authorization.as_ref()
+    }
+
+    /// Seconds that its threads have computed; NaN if the system does not tell.
+    pub fn cpu_seconds(&self) -> f64 {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.child.id())) else { return f64::NAN };
+        let threads = threads.filter_map(Result::ok).map(|thread| thread.path().join("schedstat"));
+        threads.map(cpu_seconds).filter(|seconds| !seconds.is_nan()).sum()
     }
 
     /// Resident memory, in bytes.
@@ -180,6 +215,12 @@ impl Drop for Server {
     }
 }
 
+/// Seconds that a thread has computed, by its file in `/proc`; NaN if there is none.
+pub fn cpu_seconds(schedstat: impl AsRef<Path>) -> f64 {
+    let text = std::fs::read_to_string(schedstat).unwrap_or_default();
+    text.split_whitespace().next().and_then(|nanoseconds| nanoseconds.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1e9
+}
+
 /// The path of the binary `celeris`, which is built into the same folder as this one.
 ///
 /// # Errors
@@ -196,7 +237,7 @@ pub fn celeris_binary() -> Result<PathBuf, Failure> {
 }
 
 /// A command without the `CELERIS_` variables of the caller's environment.
-fn command(binary: PathBuf) -> Command {
+pub fn command(binary: PathBuf) -> Command {
     let mut command = Command::new(binary);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CELERIS_") {

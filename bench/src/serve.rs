@@ -6,7 +6,7 @@ use rand::RngExt;
 use serde_json::json;
 
 use crate::Settings;
-use crate::load::{Load, ROUND, ask, client, connect};
+use crate::load::{Load, ROUND, ask_with, client, open};
 use crate::ndjson;
 use crate::process::{MODEL, Server, prepare};
 use crate::report::Report;
@@ -59,15 +59,15 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
 }
 
 /// Sends every request once, so that all users are warm.
-async fn warm_up(node: &Server, path: &str, bodies: &[Bytes]) -> Result<(), Failure> {
-    let mut sender = connect(node.address()).await?;
+pub async fn warm_up(node: &Server, path: &str, bodies: &[Bytes]) -> Result<(), Failure> {
+    let mut sender = open(node).await?;
     for body in bodies {
-        ask(&mut sender, path, body.clone()).await?;
+        ask_with(&mut sender, path, body.clone(), node.authorization()).await?;
     }
     Ok(())
 }
 
-fn predicts(items: &[ItemId], users: usize, count: usize) -> Result<Vec<Bytes>, Failure> {
+pub fn predicts(items: &[ItemId], users: usize, count: usize) -> Result<Vec<Bytes>, Failure> {
     let mut rng = scene::rng(20);
     let mut body = || -> Result<Bytes, Failure> {
         let user = scene::user(rng.random_range(0..users)).map_err(Failure::other)?;
@@ -77,7 +77,7 @@ fn predicts(items: &[ItemId], users: usize, count: usize) -> Result<Vec<Bytes>, 
     (0..count).map(|_| body()).collect()
 }
 
-fn topks(items: &[ItemId], users: usize, count: usize) -> Result<Vec<Bytes>, Failure> {
+pub fn topks(items: &[ItemId], users: usize, count: usize) -> Result<Vec<Bytes>, Failure> {
     let mut rng = scene::rng(21);
     let mut body = || -> Result<Bytes, Failure> {
         let user = scene::user(rng.random_range(0..users)).map_err(Failure::other)?;

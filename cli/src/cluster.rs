@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::iter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use celeris_api::cluster::{begin_incarnation, check_recovery};
-use celeris_api::config;
+use celeris_api::cluster::{begin_incarnation, check_recovery, replace_secret};
+use celeris_api::config::{self, Config};
 use celeris_api::node::StartError;
 use celeris_storage::{Storage, StorageOptions};
 use serde_json::{Value, json};
@@ -43,6 +43,16 @@ enum Command {
     /// Makes the copy of the store in a data directory the log of the cluster: after the loss of the logs in
     /// NATS, or to begin a cluster with the store of a node on its own.
     Recover(RecoverArgs),
+    /// Gives a cluster whose nodes are all stopped the secret that `cluster.secret_file` names, in place of the one it has; or
+    /// none.
+    Secret(SecretArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct SecretArgs {
+    /// The configuration of a node, in TOML, with the section `[cluster]`.
+    #[arg(long)]
+    config: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
@@ -87,6 +97,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Command::Status(args) => status(args),
         Command::Drain(args) => drain(args),
         Command::Recover(args) => recover(args),
+        Command::Secret(args) => secret(args),
     }
 }
 
@@ -298,14 +309,28 @@ fn events_of(storage: &Storage) -> u64 {
     storage.log().streams().iter().map(|stream| storage.log().watermark(stream).records()).sum()
 }
 
-fn recover(args: &RecoverArgs) -> Result<(), Failure> {
-    let config = config::load(Some(&args.config), None).map_err(Failure::BadInput)?;
+/// The configuration of a node of a cluster.
+fn of_cluster(file: &Path) -> Result<Config, Failure> {
+    let config = config::load(Some(file), None).map_err(Failure::BadInput)?;
     if config.cluster.name.is_none() {
-        return Err(Failure::bad_input(format!(
-            "{}: there is no section [cluster] with a name",
-            args.config.display()
-        )));
+        return Err(Failure::bad_input(format!("{}: there is no section [cluster] with a name", file.display())));
     }
+    Ok(config)
+}
+
+fn secret(args: &SecretArgs) -> Result<(), Failure> {
+    let config = of_cluster(&args.config)?;
+    let has_secret = runtime()?.block_on(replace_secret(&config.cluster)).map_err(StartError::Cluster)?;
+    let name = config.cluster.name.unwrap_or_default();
+    print(&if has_secret {
+        format!("cluster {name} has this secret: nodes without it do not join\n")
+    } else {
+        format!("cluster {name} has no secret: the next node with one gives it its own\n")
+    })
+}
+
+fn recover(args: &RecoverArgs) -> Result<(), Failure> {
+    let config = of_cluster(&args.config)?;
     let storage = Storage::open_existing(&args.data_dir, &StorageOptions::default())?;
     let events = events_of(&storage);
     let of = match storage.cluster()? {

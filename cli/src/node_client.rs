@@ -1,10 +1,11 @@
 //! A running node, as commands use it.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use celeris_api::cluster::NodeTls;
 use celeris_api::tls;
 use serde_json::Value;
 use ureq::http::{HeaderValue, Response, StatusCode};
@@ -54,6 +55,15 @@ impl NodeArgs {
         Self { url: url.to_owned(), ..self.clone() }
     }
 
+    /// How what nodes send each other is encrypted.
+    ///
+    /// # Errors
+    /// If the authorities cannot be read any more.
+    pub fn node_tls(&self) -> Result<NodeTls, String> {
+        let file = self.ca_file.as_ref().map(|authorities| authorities.file.clone());
+        file.map_or(Ok(NodeTls::default()), NodeTls::with_authorities)
+    }
+
     /// What a request says of the caller.
     pub fn authorization(&self) -> Option<String> {
         let key = self.key_file.as_ref().map(|Key(key)| key.clone());
@@ -62,13 +72,17 @@ impl NodeArgs {
     }
 }
 
-/// Certificates of authorities.
+/// Certificates of authorities, and the file that they are in.
 #[derive(Debug, Clone)]
-pub struct Authorities(Vec<Certificate<'static>>);
+pub struct Authorities {
+    certificates: Vec<Certificate<'static>>,
+    file: PathBuf,
+}
 
 impl Authorities {
     fn read(path: &str) -> Result<Self, String> {
-        tls::authorities(Path::new(path)).map(Self)
+        let file = PathBuf::from(path);
+        Ok(Self { certificates: tls::authorities(&file)?, file })
     }
 }
 
@@ -123,7 +137,7 @@ impl NodeClient {
             value.set_sensitive(true);
             config = config.middleware(Authorize(value));
         }
-        if let Some(Authorities(authorities)) = &args.ca_file {
+        if let Some(Authorities { certificates: authorities, .. }) = &args.ca_file {
             let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(authorities)).build();
             config = config.tls_config(tls);
         }

@@ -27,6 +27,10 @@ impl ClusterError {
                 | Self::NodesRun { .. }
                 | Self::LogsGoOn { .. }
                 | Self::NameTaken { .. }
+                | Self::Login { .. }
+                | Self::Refused { .. }
+                | Self::SecretMissing { .. }
+                | Self::SecretDiffers { .. }
         )
     }
 }
@@ -39,6 +43,23 @@ pub enum ClusterError {
     Address { servers: String, reason: String },
     #[error("cannot connect to the NATS servers {servers}: {reason}")]
     Connect { servers: String, reason: String },
+    #[error("what this node shows the NATS servers cannot be read: {problem}")]
+    Login { problem: String },
+    #[error(
+        "the NATS servers {servers} refuse this node, or it refuses them: {reason}. Check `cluster.nats_user`, \
+         `cluster.nats_password_file`, `cluster.nats_token_file` and the files of `cluster.tls`"
+    )]
+    Refused { servers: String, reason: String },
+    #[error(
+        "the nodes of cluster {cluster} know each other by a secret, and this node has none: set `cluster.secret_file` to the \
+         file that the other nodes have"
+    )]
+    SecretMissing { cluster: String },
+    #[error(
+        "this node has another secret than cluster {cluster}: set `cluster.secret_file` to the file that the other nodes have. \
+         To change the secret of all nodes, stop them, give them the new file, and run `celeris cluster secret`"
+    )]
+    SecretDiffers { cluster: String },
     #[error("the NATS server {server} has version {version}, and {needed} or later is needed: update it")]
     ServerVersion { server: String, version: String, needed: &'static str },
     #[error(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use async_nats::{Client, ConnectOptions};
+use async_nats::{Client, ConnectErrorKind};
 use celeris_model::{ClusterView, LogId, NodeName, Placement};
 use celeris_storage::{ClusterIdentity, Storage};
 use futures_util::StreamExt as _;
@@ -22,7 +22,9 @@ use crate::error::ClusterError;
 use crate::follower::end_of;
 use crate::heartbeat::{Heartbeat, LogReport};
 use crate::incarnations::{self, Identified, Origin};
+use crate::login;
 use crate::options::ClusterOptions;
+use crate::secret;
 use crate::server_checks;
 use crate::streams::{Access, Names, short_name};
 
@@ -62,12 +64,14 @@ impl Joined {
     ///
     /// # Errors
     /// `Name`, `Connect`, `ServerVersion`, `NoSync`, `SyncUnknown`, `Stream`,
-    /// `Identity`, `Random`; `NameTaken` if another process has the node's name.
+    /// `Identity`, `Random`; `NameTaken` if another process has the node's name; `SecretMissing` or `SecretDiffers` if the
+    /// cluster has a secret and this node has not.
     pub async fn join(options: ClusterOptions) -> Result<Self, ClusterError> {
         let (client, access) = connect(&options).await?;
         let writer = Writer { node: options.node.clone(), process: process_number()? };
         let abort = watch::Sender::new(false);
         let identified = incarnations::find_or_found(&access, &options, abort.subscribe()).await?;
+        secret::check(&access, &options).await?;
         let identity = &identified.identity;
         let (cluster, shards) = (identity.name.as_str(), identity.shards.count());
         if identified.is_founded {
@@ -91,6 +95,14 @@ impl Joined {
     #[must_use]
     pub fn view(&self) -> watch::Receiver<ClusterView> {
         self.view.subscribe()
+    }
+
+    /// Gives the cluster the secret of this node, if it has none yet: nodes without it do not join from then on.
+    ///
+    /// # Errors
+    /// `SecretDiffers`, or `Stream`.
+    pub async fn keep_secret(&self) -> Result<(), ClusterError> {
+        secret::keep(&self.access, &self.options).await
     }
 
     /// What the store is opened with.
@@ -220,16 +232,32 @@ pub async fn begin_incarnation(
     let cluster = options.cluster.clone();
     let origin = Origin::of(storage, &options)?;
     let (_client, access) = connect(&options).await?;
-    let nodes = heard(&access.client, Names::all_heartbeats(&cluster), options.timing.heartbeat * 5 / 2).await;
-    if !nodes.is_empty() {
-        let nodes = nodes.into_keys().map(|node| node.to_string()).collect::<Vec<_>>().join(", ");
-        return Err(ClusterError::NodesRun { cluster, nodes });
-    }
+    check_none_runs(&access, &options).await?;
     let batches = incarnations::batches_beyond(&access, &options, &origin).await?;
     if batches > 0 && !discard_logs {
         return Err(ClusterError::LogsGoOn { cluster, batches });
     }
     incarnations::begin(&access, &options, &origin, watch::Sender::new(false).subscribe()).await
+}
+
+/// Gives a cluster the secret of these options in place of the one it has, or none. Its nodes do not run.
+///
+/// # Errors
+/// `NodesRun` if a node of the cluster runs, `NoCluster` if there is none of the name; or as [`Joined::join`].
+pub async fn replace_secret(options: &ClusterOptions) -> Result<(), ClusterError> {
+    let (_client, access) = connect(options).await?;
+    check_none_runs(&access, options).await?;
+    secret::replace(&access, options).await
+}
+
+async fn check_none_runs(access: &Access, options: &ClusterOptions) -> Result<(), ClusterError> {
+    let cluster = options.cluster.clone();
+    let nodes = heard(&access.client, Names::all_heartbeats(&cluster), options.timing.heartbeat * 5 / 2).await;
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let nodes = nodes.into_keys().map(|node| node.to_string()).collect::<Vec<_>>().join(", ");
+    Err(ClusterError::NodesRun { cluster, nodes })
 }
 
 /// Connects to the servers and checks them, once they answer.
@@ -268,9 +296,9 @@ async fn connect_once(options: &ClusterOptions) -> Result<(Client, Access), Clus
 }
 
 async fn open(options: &ClusterOptions) -> Result<Client, ClusterError> {
-    let servers = options.servers.join(", ");
+    let servers = shown(&options.servers);
     let count = options.servers.len();
-    let connect = ConnectOptions::new()
+    let connect = login::begin(options.login.as_ref(), &options.tls)?
         .name(format!("celeris {} {}", options.cluster, options.node))
         .connection_timeout(Duration::from_secs(2))
         .ping_interval(Duration::from_secs(2))
@@ -285,7 +313,21 @@ async fn open(options: &ClusterOptions) -> Result<Client, ClusterError> {
         addresses.map_err(|error| ClusterError::Address { servers: servers.clone(), reason: error.to_string() })?;
     let failed = |reason: String| ClusterError::Connect { servers: servers.clone(), reason };
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect.connect(addresses)).await;
-    connected.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))
+    connected.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Tls => {
+            ClusterError::Refused { servers: servers.clone(), reason: error.to_string() }
+        }
+        _ => failed(error.to_string()),
+    })
+}
+
+/// Addresses as messages name them: without a user and a password, which they may have.
+fn shown(servers: &[String]) -> String {
+    let without_login = |server: &String| match server.rsplit_once('@') {
+        Some((_, host)) => format!("…@{host}"),
+        None => server.clone(),
+    };
+    servers.iter().map(without_login).collect::<Vec<_>>().join(", ")
 }
 
 /// See [`Writer::process`].
@@ -322,7 +364,7 @@ fn logs(identity: &ClusterIdentity) -> impl Iterator<Item = LogId> + use<> {
 /// a process that has ended.
 async fn check_name(client: &Client, names: &Names, options: &ClusterOptions) -> Result<(), ClusterError> {
     let subscribed = client.subscribe(names.heartbeat(options.node.as_str())).await;
-    let failed = |reason: String| ClusterError::Connect { servers: options.servers.join(", "), reason };
+    let failed = |reason: String| ClusterError::Connect { servers: shown(&options.servers), reason };
     let mut heartbeats = subscribed.map_err(|error| failed(error.to_string()))?;
     let listen = async {
         let mut alive = 0;

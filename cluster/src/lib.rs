@@ -34,10 +34,11 @@
 //! | `log_task`                    | the life of a log: followed, claimed, owned, released            |
 //! | `follower`, `reader`, `term`  | applying the log of another owner; appending to one's own        |
 //! | `incarnations`, `append`      | the identity of the cluster; conditional appends                 |
+//! | `secret`                      | the proof of the secret of the nodes                             |
 //! | `streams`, `server_checks`    | NATS streams; what the servers must be                           |
 //! | `log_state`, `members`, `placement` | what is known of logs and nodes; where shards are to be    |
 //! | `chain`, `batch`, `heartbeat` | the forms of messages, and what a batch must follow on           |
-//! | `hooks`, `options`, `error`   | notifications of the node; settings; the error type                  |
+//! | `hooks`, `options`, `login`, `error` | notifications of the node; settings; the error type       |
 
 mod append;
 pub mod batch;
@@ -52,12 +53,14 @@ mod incarnations;
 mod joining;
 mod log_state;
 mod log_task;
+mod login;
 mod members;
 mod node;
 mod options;
 mod placement;
 mod questions;
 mod reader;
+mod secret;
 mod server_checks;
 mod status;
 mod steering;
@@ -69,8 +72,9 @@ pub use cluster::Cluster;
 pub use error::ClusterError;
 pub use heartbeat::{Heartbeat, LogReport};
 pub use hooks::Hooks;
-pub use joining::{Joined, begin_incarnation, check_recovery};
+pub use joining::{Joined, begin_incarnation, check_recovery, replace_secret};
 pub use log_state::{Phase, Problem};
+pub use login::{Login, ServerTls};
 pub use options::{ClusterOptions, StreamOptions, Timing};
 pub use status::{ClusterStatus, LogStatus, NodeStatus};
 pub use streams::short_name;

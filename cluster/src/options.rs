@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use celeris_model::{NodeName, Shards};
 
+use crate::login::{Login, ServerTls};
+
 /// How a node takes part in a cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
@@ -15,6 +17,12 @@ pub struct ClusterOptions {
     pub url: String,
     /// The URLs of the NATS servers, with user and password if they ask for them.
     pub servers: Vec<String>,
+    /// What the servers ask for instead.
+    pub login: Option<Login>,
+    /// How connections to the servers are encrypted.
+    pub tls: ServerTls,
+    /// Proves that this node has the secret of the cluster, without telling it.
+    pub secret_proof: Option<String>,
     /// The URLs of the NATS servers' monitoring ports, as `http://host:8222`. From them the node
     /// reads whether the servers sync each write.
     pub monitor_urls: Vec<String>,
@@ -114,6 +122,9 @@ impl ClusterOptions {
             node,
             url: url.into(),
             servers,
+            login: None,
+            tls: ServerTls::default(),
+            secret_proof: None,
             monitor_urls: Vec::new(),
             unsafe_no_sync: false,
             copy: None,

@@ -196,6 +196,31 @@ impl Link {
         })
     }
 
+    /// A text that the stream is marked with.
+    pub(crate) async fn metadata(&self, name: &str) -> Result<Option<String>, ClusterError> {
+        patiently(async || {
+            let info = self.handle().await?.get_info().await;
+            let config = info.map_err(|error| self.failed("read the settings of", error.to_string()))?.config;
+            Ok(config.metadata.get(name).cloned())
+        })
+        .await
+    }
+
+    /// Marks the stream with a text, or takes it away.
+    pub(crate) async fn set_metadata(&self, name: &str, text: Option<&str>) -> Result<(), ClusterError> {
+        patiently(async || {
+            let info = self.handle().await?.get_info().await;
+            let mut config = info.map_err(|error| self.failed("read the settings of", error.to_string()))?.config;
+            match text {
+                Some(text) => drop(config.metadata.insert(name.to_owned(), text.to_owned())),
+                None => drop(config.metadata.remove(name)),
+            }
+            let updated = self.access.requests.update_stream(&config).await;
+            updated.map(|_| ()).map_err(|error| self.failed("mark", error.to_string()))
+        })
+        .await
+    }
+
     /// Removes the messages before `sequence`.
     pub(crate) async fn trim(&self, sequence: u64) -> Result<(), ClusterError> {
         let purged = self.handle().await?.purge().sequence(sequence).await;

@@ -55,6 +55,9 @@ pub enum ManagerError {
     /// Another policy evaluation is running; a node runs one at a time.
     #[error("a policy is being evaluated on this node already; try again when it is done")]
     EvaluatingPolicy,
+    /// Rewards are being counted; a node counts for one request at a time.
+    #[error("rewards are being counted on this node already; try again when it is done")]
+    CountingRewards,
     #[error("model {model} has no version {version}; GET /v1/models/{model}/versions lists them")]
     UnknownVersion { model: ModelName, version: VersionId },
     /// There is no version to roll back to.

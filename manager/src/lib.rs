@@ -14,6 +14,7 @@
 //! triggers           starts trainings
 //! pipelines          declarations and objects of computed features
 //! policy_evaluation  off-policy evaluation, over the registry
+//! rewards            rewards by day, version and policy, over the registry
 //! decisions          default rewards and expiry of decisions, over the registry
 //! following          a node of a cluster: brings its memory and files in line with the registry
 //! ```
@@ -43,6 +44,7 @@ pub mod pipelines;
 pub mod policy_evaluation;
 pub mod promotion;
 pub mod registry;
+pub mod rewards;
 pub mod settings;
 pub mod training;
 mod triggers;
@@ -64,6 +66,7 @@ pub use registry::{
     NameKind, NewSelection, NumberedEvent, Registry, ScopeKind, SelectionRecord, Unavailable, Verdict, VersionFile,
     VersionPart, VersionRecord, VersionStore, WarmRecord, erased_users, names_by_id,
 };
+pub use rewards::{RewardFigures, RewardReport, RewardRow, RewardSums};
 pub use settings::{
     CANDIDATES_DEFAULT, DefaultReward, DriftSettings, Engine, FeaturePart, FeatureParts, FeatureSource, GateConfig,
     GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule, Signal, Threshold, TrainerLimits, TrainerSettings,

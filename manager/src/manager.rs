@@ -29,6 +29,7 @@ use crate::registry::{
     Actor, Event, EventKind, ModelRecord, Registry, VersionStore, VersionsKept, begin_default_rewards,
     complete_versions, link_files, link_versions, model_key,
 };
+use crate::rewards::RewardFigures;
 use crate::settings::{ModelConfig, TrainingOptions};
 use crate::training::{Training, Uses};
 use crate::triggers::AutomaticRetraining;
@@ -82,6 +83,7 @@ pub struct Manager {
     pipelines: Arc<Pipelines>,
     api_keys: ApiKeys,
     policy_evaluation: PolicyEvaluation,
+    rewards: RewardFigures,
     decisions: Arc<DecisionMaintenance>,
 }
 
@@ -193,6 +195,7 @@ impl Manager {
                 registry.clone(),
                 versions.clone(),
             ),
+            rewards: RewardFigures::new(storage.clone(), predictor.clone(), registry.clone()),
             decisions: Arc::new(DecisionMaintenance::new(storage, predictor.clone(), registry.clone())),
             predictor,
             registry,
@@ -378,6 +381,12 @@ impl Manager {
     #[must_use]
     pub fn policy_evaluation(&self) -> &PolicyEvaluation {
         &self.policy_evaluation
+    }
+
+    /// Rewards by day, version and policy.
+    #[must_use]
+    pub fn rewards(&self) -> &RewardFigures {
+        &self.rewards
     }
 
     /// Background work on recorded decisions.

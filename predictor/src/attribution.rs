@@ -6,12 +6,13 @@
 //! itself a view of the log: kept in memory for the latest decisions, and read from the user's
 //! history for others.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use celeris_model::{
-    Context, Decision, DecisionFacts, DecisionId, Joined, ModelId, Observation, ObservationId, Record, RecordKind,
-    Sequence, StreamName, UserEpoch, UserId,
+    Context, Decision, DecisionFacts, DecisionId, Joined, ModelId, ModelName, Observation, ObservationId, Record,
+    RecordKind, Sequence, StreamName, UserEpoch, UserId,
 };
 use celeris_storage::{HistorySpan, Storage};
 use hashlink::LruCache;
@@ -50,6 +51,16 @@ impl Target {
 /// Maximum number of user events after a decision within which rewards can join it. It bounds the
 /// cost of searching for its rewards.
 pub const FOLLOWED_MAX: u64 = 1 << 14;
+
+/// The reward of a slot of a decision.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlotReward {
+    /// From 0.
+    pub slot: u32,
+    pub label: f32,
+    /// Whether it was given because none had come in time.
+    pub is_default: bool,
+}
 
 /// The observation id of a slot's default reward.
 #[must_use]
@@ -186,6 +197,37 @@ impl Attribution {
         };
         slots.retain(|slot| Some(*slot) != facts.slot);
         Ok((facts.id.clone(), slots))
+    }
+
+    /// The rewards of the slots of these decisions, as the log has them now. Reads from disk; blocks the thread.
+    ///
+    /// The caller guarantees that they were made for this user, and scored by this model.
+    ///
+    /// # Errors
+    /// `UnknownModel` or `Storage`.
+    pub fn rewards(
+        &self,
+        (scored_by, user): (&ModelName, &UserId),
+        decisions: &[(DecisionId, UserEpoch)],
+    ) -> Result<HashMap<DecisionId, Vec<SlotReward>>, PredictorError> {
+        let mut rewards: HashMap<DecisionId, Vec<SlotReward>> =
+            decisions.iter().map(|(id, _)| (id.clone(), Vec::new())).collect();
+        let stream = &self.models.on_stream_of(scored_by)?.stream;
+        let mut epochs: Vec<u64> = decisions.iter().map(|(_, epoch)| epoch.0).collect();
+        epochs.sort_unstable();
+        // Decisions that lie close together are searched for at once, and events between others not at all.
+        for near in epochs.chunk_by(|one, next| next.saturating_sub(*one) < FOLLOWED_MAX) {
+            let (Some(after), Some(last)) = (near.first(), near.last()) else { continue };
+            let span = HistorySpan { after: UserEpoch(*after), up_to: UserEpoch(last.saturating_add(FOLLOWED_MAX)) };
+            self.storage.histories().scan(stream, user, span, |_, record| {
+                let Some(DecisionFacts { id, slot: Some(slot), .. }) = record.decision.as_ref() else { return };
+                if let Some(of) = rewards.get_mut(id).filter(|_| record.kind == RecordKind::Observe) {
+                    let is_default = record.feedback.as_deref() == Some(DEFAULT_FEEDBACK);
+                    of.push(SlotReward { slot: *slot, label: record.label, is_default });
+                }
+            })?;
+        }
+        Ok(rewards)
     }
 
     /// The current log records of the observations that name a decision, by its user, within the

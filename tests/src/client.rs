@@ -1,9 +1,11 @@
 //! An HTTP client that returns responses of every status; only transport failures are errors.
 
 use std::io::{self, BufRead, BufReader};
+use std::path::Path;
 
 use serde_json::Value;
 use ureq::http::{HeaderMap, Request};
+use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig};
 use ureq::{Agent, Body, BodyReader};
 
 use crate::wait::DEADLINE;
@@ -30,11 +32,14 @@ pub struct Lines {
     reader: BufReader<BodyReader<'static>>,
 }
 
+fn agent(tls: TlsConfig) -> Agent {
+    let config = Agent::config_builder().http_status_as_error(false).max_redirects(0).timeout_global(Some(DEADLINE));
+    config.tls_config(tls).build().into()
+}
+
 impl Client {
     pub(crate) fn new(url: String) -> Self {
-        let agent =
-            Agent::config_builder().http_status_as_error(false).max_redirects(0).timeout_global(Some(DEADLINE)).build();
-        Self { agent: agent.into(), url, key: None }
+        Self { agent: agent(TlsConfig::default()), url, key: None }
     }
 
     /// Base URL of the node, `http://HOST:PORT`.
@@ -50,6 +55,37 @@ impl Client {
     #[must_use]
     pub fn address(&self) -> &str {
         self.url.strip_prefix("http://").expect("nodes announce an http address").trim_end_matches('/')
+    }
+
+    /// The same node, whose certificate is of this authority, by a client that shows this certificate.
+    ///
+    /// # Panics
+    /// If a file is none in PEM.
+    #[must_use]
+    pub fn trusting(&self, ca: &Path, own: &crate::Certificate) -> Self {
+        let items = |path: &Path| -> Vec<PemItem<'static>> {
+            let text = std::fs::read(path).expect("the file can be read");
+            ureq::tls::parse_pem(&text).map(|item| item.expect("the file is PEM")).collect()
+        };
+        let certificates = |path: &Path| -> Vec<_> {
+            let certificate =
+                |item| if let PemItem::Certificate(certificate) = item { Some(certificate) } else { None };
+            items(path).into_iter().filter_map(certificate).collect()
+        };
+        let key = items(&own.key).into_iter().find_map(|item| match item {
+            PemItem::PrivateKey(key) => Some(key),
+            _ => None,
+        });
+        let own = ClientCert::new_with_certs(&certificates(&own.cert), key.expect("the file has a key"));
+        let roots = RootCerts::new_with_certs(&certificates(ca));
+        let tls = TlsConfig::builder().root_certs(roots).client_cert(Some(own)).build();
+        Self { agent: agent(tls), ..self.clone() }
+    }
+
+    /// A client of another server.
+    #[must_use]
+    pub fn at(&self, url: &str) -> Self {
+        Self { url: url.to_owned(), ..self.clone() }
     }
 
     /// The same node, by this API key.

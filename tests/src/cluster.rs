@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use crate::certificates::Certificate;
 use crate::client::{Client, ModelClient};
 use crate::nats::{Nats, send_signal};
 use crate::network::{Host, Network};
@@ -26,6 +27,8 @@ pub struct Cluster {
     folder: TempDir,
     options: ProcessOptions,
     settings: String,
+    /// The scheme of the servers' addresses.
+    nats_scheme: &'static str,
 }
 
 impl Cluster {
@@ -49,6 +52,36 @@ impl Cluster {
     pub fn configured(nodes: usize, servers: usize, settings: &str) -> Option<Self> {
         let cluster = Self { settings: settings.to_owned(), ..Self::prepared(servers)? };
         Some(cluster.with_nodes(nodes))
+    }
+
+    /// Nodes over these NATS servers, none yet, which connect to them by `tls://`. Clients of the nodes trust this authority, and show
+    /// this certificate. `settings` are further lines for the section `[cluster]` of the configuration, and sections after it.
+    ///
+    /// # Panics
+    /// If a folder cannot be made.
+    #[must_use]
+    pub fn encrypted(nats: Nats, (ca, own): (&Path, Certificate), settings: &str) -> Self {
+        let options = ProcessOptions::default().trusting(ca, own);
+        Self { options, settings: settings.to_owned(), nats_scheme: "tls", ..Self::over(nats) }
+    }
+
+    /// Changes the further lines of the configuration of nodes that are started from now on.
+    pub fn set_settings(&mut self, settings: &str) {
+        settings.clone_into(&mut self.settings);
+    }
+
+    /// Adds a node that may refuse to start, and returns its number.
+    ///
+    /// # Errors
+    /// How it ended, if it did before it was ready.
+    ///
+    /// # Panics
+    /// If it is not ready by the deadline.
+    #[track_caller]
+    pub fn try_add_node(&mut self) -> Result<usize, Exit> {
+        self.nodes.push(None);
+        let node = self.nodes.len() - 1;
+        self.try_start_node(node).map(|()| node).inspect_err(|_| drop(self.nodes.pop()))
     }
 
     /// Like [`Cluster::start`], with each node and each server on a host of its own, in this order. The test
@@ -89,7 +122,7 @@ impl Cluster {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let options = ProcessOptions::default();
         let (nodes, disks, settings) = (Vec::new(), BTreeMap::new(), String::new());
-        Self { nodes, nats, disks, network: None, folder, options, settings }
+        Self { nodes, nats, disks, network: None, folder, options, settings, nats_scheme: "nats" }
     }
 
     /// The configuration file of a node, which need not exist yet; written when this is called.
@@ -130,10 +163,14 @@ impl Cluster {
             "[cluster]\nname = \"test\"\nnode = \"{}\"\nnats = {:?}\nnats_monitor = {:?}\nshards = {SHARDS}\n\
              replicas = {replicas}\n{}\n",
             Self::name(node),
-            self.nats.urls(),
+            self.nats_urls(),
             self.nats.monitor_urls(),
             self.settings
         )
+    }
+
+    fn nats_urls(&self) -> Vec<String> {
+        self.nats.urls().iter().map(|url| url.replacen("nats", self.nats_scheme, 1)).collect()
     }
 
     /// Starts a node that does not run, and waits until it is ready.

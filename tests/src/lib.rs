@@ -16,12 +16,14 @@
 //! [`fixtures`] creates items, observations and data sets that many tests share.
 
 pub mod binary;
+mod certificates;
 mod client;
 mod cluster;
 pub mod data_dir;
 mod divided;
 pub mod fixtures;
 mod kafka;
+mod issuer;
 mod nats;
 mod network;
 mod node;
@@ -32,11 +34,13 @@ mod small_disk;
 pub mod trainer;
 mod wait;
 
+pub use certificates::{Authority, Certificate};
 pub use client::{Client, Lines, ModelClient, Reply};
 pub use cluster::Cluster;
 pub use divided::{Ages, Divided};
 pub use kafka::Kafka;
 pub use nats::{Nats, Publisher, StreamCopy, send_signal};
+pub use issuer::{Issuer, base64url};
 pub use network::{Host, Network};
 pub use node::Node;
 pub use node_process::{Exit, NodeProcess, ProcessOptions};

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use crate::binary::{self, ON_REQUEST, Running, isolate};
+use crate::certificates::Certificate;
 use crate::client::{Client, ModelClient};
 use crate::network::Host;
 use crate::wait::{DEADLINE, eventually};
@@ -26,6 +27,7 @@ pub struct ProcessOptions {
     host: Option<Host>,
     listen: Option<String>,
     automatic: bool,
+    trusting: Option<(PathBuf, Certificate)>,
 }
 
 impl ProcessOptions {
@@ -33,6 +35,13 @@ impl ProcessOptions {
     #[must_use]
     pub fn config(mut self, file: impl Into<PathBuf>) -> Self {
         self.config = Some(file.into());
+        self
+    }
+
+    /// Clients of the node trust this authority, and show this certificate.
+    #[must_use]
+    pub fn trusting(mut self, ca: impl Into<PathBuf>, own: Certificate) -> Self {
+        self.trusting = Some((ca.into(), own));
         self
     }
 
@@ -152,7 +161,11 @@ impl ProcessOptions {
             command.current_dir(folder);
         }
         command.args(arguments);
-        NodeProcess::try_start(command)
+        let mut node = NodeProcess::try_start(command)?;
+        if let Some((ca, own)) = &self.trusting {
+            node.client = node.client.trusting(ca, own);
+        }
+        Ok(node)
     }
 }
 

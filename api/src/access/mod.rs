@@ -7,6 +7,7 @@
 
 mod node_secret;
 mod rates;
+mod streams;
 mod table;
 mod tokens;
 
@@ -15,23 +16,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::{HeaderMap, header};
-use celeris_manager::access::is_same_secret;
+use celeris_manager::access::SecretHash;
 use celeris_manager::{ApiKey, ApiKeys, Grant};
 use celeris_model::Timestamp;
+use tokio::sync::Semaphore;
 
 pub use self::node_secret::{NodeSecret, principal_of_node};
 pub use self::rates::Counted;
-use self::rates::Rates;
+use self::rates::{Rates, Use};
+pub use self::streams::KeyStream;
+use self::streams::KeyStreams;
 #[cfg(test)]
 pub use self::table::operations;
 pub use self::table::{Needs, needs, role_of};
 use self::tokens::Tokens;
+pub use self::tokens::{Redeemed, SignIn};
 use crate::config::Auth;
 use crate::error::ApiError;
 
 /// How long a stream waits for the rate of its key at most, and between two looks whether the key is still valid.
 const PACE_MAX: Duration = Duration::from_secs(60);
 const PACE_LOOK: Duration = Duration::from_secs(1);
+
+/// Sign-ins that are completed at a time.
+const SIGN_INS_MAX: usize = 8;
 
 /// Shortest secret in a file, in bytes.
 const SECRET_BYTES_MIN: usize = 32;
@@ -89,22 +97,34 @@ impl Principal {
 
 /// The secrets and rates of a node.
 pub struct Access {
-    admin_key: Option<String>,
+    admin_key: Option<SecretHash>,
     tokens: Option<Arc<Tokens>>,
     node_secret: NodeSecret,
     rates: Rates,
+    streams: KeyStreams,
+    /// One permit for each sign-in that is under way.
+    signing_in: Semaphore,
 }
 
 impl Access {
-    /// Reads the key that the configuration names.
+    /// Reads the key that the configuration names. One key may have `streams_per_key` streams open.
     ///
     /// # Errors
     /// With the name of the setting.
-    pub fn open(auth: &Auth, node_secret: NodeSecret) -> Result<Self, String> {
+    pub fn open(auth: &Auth, node_secret: NodeSecret, streams_per_key: usize) -> Result<Self, String> {
         let admin_key =
             auth.admin_key_file.as_deref().map(|path| secret_in("auth.admin_key_file", path)).transpose()?;
+        let admin_key = admin_key.as_deref().map(SecretHash::of);
         let tokens = Tokens::open(&auth.oidc)?.map(Arc::new);
-        Ok(Self { admin_key, tokens, node_secret, rates: Rates::default() })
+        let streams = KeyStreams::new(streams_per_key);
+        Ok(Self {
+            admin_key,
+            tokens,
+            node_secret,
+            rates: Rates::default(),
+            streams,
+            signing_in: Semaphore::new(SIGN_INS_MAX),
+        })
     }
 
     /// Whether requests need a key.
@@ -117,6 +137,37 @@ impl Access {
     #[must_use]
     pub fn has_admin_key(&self) -> bool {
         self.admin_key.is_some()
+    }
+
+    /// Where the page signs its users in; `None` if it does not.
+    ///
+    /// # Errors
+    /// 503 if the identity provider does not answer.
+    pub async fn sign_in(&self) -> Result<Option<SignIn>, ApiError> {
+        match &self.tokens {
+            Some(tokens) => tokens.sign_in().await,
+            None => Ok(None),
+        }
+    }
+
+    /// The token for the code of a sign-in.
+    ///
+    /// # Errors
+    /// 401 if there is none, 404 without a sign-in, 503 if the identity provider does not answer, or others sign in.
+    pub async fn redeem(&self, redeemed: Redeemed) -> Result<String, ApiError> {
+        let Some(tokens) = &self.tokens else {
+            return Err(ApiError::not_found("this node has no sign-in by an identity provider"));
+        };
+        let Ok(_permit) = self.signing_in.try_acquire() else {
+            return Err(ApiError::unavailable("too many sign in at the moment; try again"));
+        };
+        tokens.redeem(redeemed).await
+    }
+
+    /// The open streams of each key.
+    #[must_use]
+    pub fn streams(&self) -> &KeyStreams {
+        &self.streams
     }
 
     /// The secret by which the nodes of the cluster know each other.
@@ -139,7 +190,7 @@ impl Access {
         let Some(key) = key.map(|(_, key)| key.trim()) else {
             return Err(ApiError::unauthenticated("send the key as Authorization: Bearer KEY"));
         };
-        if self.admin_key.as_deref().is_some_and(|admin| is_same_secret(admin, key)) {
+        if self.admin_key.as_ref().is_some_and(|admin| admin.is_of(key)) {
             return Ok(Principal::trusted("auth.admin_key_file".to_owned(), None));
         }
         if let Some(tokens) = self.tokens.as_ref().filter(|_| key.split('.').count() == 3) {
@@ -170,7 +221,14 @@ impl Access {
         Ok(())
     }
 
-    /// Waits until the rates of a principal allow a number of observations, and counts them.
+    /// How many observations a stream of a principal is to take at once, at least 1, so that it goes at its rate from the beginning.
+    #[must_use]
+    pub fn block(principal: Option<&Principal>) -> usize {
+        let rated = principal.filter(|principal| principal.0.is_rated && principal.0.key.is_some());
+        rated.map_or(usize::MAX, |principal| Rates::block(principal.grant()))
+    }
+
+    /// Waits until the rates of a principal allow a block of a stream, and counts its observations.
     ///
     /// # Errors
     /// 401 if its key is not valid any more, 429 if that would take too long.
@@ -184,7 +242,8 @@ impl Access {
         loop {
             self.check_goes_on(keys, principal)?;
             let Some(principal) = principal else { return Ok(()) };
-            let Err(refused) = self.take(principal, Counted::Observations, observations as f64) else { return Ok(()) };
+            let taken = self.take_of(principal, (Counted::Observations, Use::Rim), observations as f64);
+            let Err(refused) = taken else { return Ok(()) };
             let wait = refused.retry_after().unwrap_or(PACE_LOOK);
             if begun.elapsed() + wait > PACE_MAX {
                 return Err(refused);
@@ -198,8 +257,12 @@ impl Access {
     /// # Errors
     /// 429 if nothing is left.
     pub fn take(&self, principal: &Principal, counted: Counted, amount: f64) -> Result<(), ApiError> {
+        self.take_of(principal, (counted, Use::Whole), amount)
+    }
+
+    fn take_of(&self, principal: &Principal, (counted, of): (Counted, Use), amount: f64) -> Result<(), ApiError> {
         let Some(key) = principal.0.key.as_ref().filter(|_| principal.0.is_rated) else { return Ok(()) };
-        self.rates.take(key, principal.grant(), counted, amount, Instant::now()).map_err(|wait| {
+        self.rates.take((key, principal.grant()), (counted, of), amount, Instant::now()).map_err(|wait| {
             let what = match counted {
                 Counted::Requests => "requests",
                 Counted::Observations => "observations",

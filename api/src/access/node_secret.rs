@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
-use celeris_manager::access::is_same_secret;
+use celeris_manager::access::SecretHash;
+use ring::hmac;
 
 use super::{Principal, secret_in};
 
@@ -19,7 +20,15 @@ const PRINCIPAL_KEY: HeaderName = HeaderName::from_static("celeris-principal-key
 
 /// The secret of a cluster; none if its nodes are not to know each other.
 #[derive(Clone, Default)]
-pub struct NodeSecret(Option<Arc<(String, HeaderValue)>>);
+pub struct NodeSecret(Option<Arc<Known>>);
+
+struct Known {
+    hash: SecretHash,
+    /// As requests have it.
+    header: HeaderValue,
+    /// Signs proofs of it.
+    key: hmac::Key,
+}
 
 impl NodeSecret {
     /// Reads the secret of `cluster.secret_file`.
@@ -34,7 +43,8 @@ impl NodeSecret {
                 .to_owned()
         })?;
         value.set_sensitive(true);
-        Ok(Self(Some(Arc::new((secret, value)))))
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+        Ok(Self(Some(Arc::new(Known { hash: SecretHash::of(&secret), header: value, key }))))
     }
 
     #[must_use]
@@ -42,12 +52,19 @@ impl NodeSecret {
         self.0.is_some()
     }
 
+    /// Shows that this node has the secret of a cluster, without telling it: a keyed hash of the name.
+    #[must_use]
+    pub fn proof(&self, cluster: &str) -> Option<String> {
+        let known = self.0.as_ref()?;
+        let tag = hmac::sign(&known.key, format!("celeris cluster {cluster}").as_bytes());
+        Some(tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
     /// Whether a request has the secret; `None` if it has none.
     #[must_use]
     pub fn is_in(&self, headers: &HeaderMap) -> Option<bool> {
         let sent = headers.get(SECRET)?;
-        let is_own =
-            |known: &Arc<(String, HeaderValue)>| sent.to_str().is_ok_and(|sent| is_same_secret(&known.0, sent));
+        let is_own = |known: &Arc<Known>| sent.to_str().is_ok_and(|sent| known.hash.is_of(sent));
         Some(self.0.as_ref().is_some_and(is_own))
     }
 
@@ -66,7 +83,7 @@ impl NodeSecret {
         headers.remove(PRINCIPAL_KEY);
         headers.remove(SECRET);
         let Some(secret) = &self.0 else { return };
-        headers.insert(SECRET, secret.1.clone());
+        headers.insert(SECRET, secret.header.clone());
         let Some(principal) = principal else { return };
         // A subject of a token may have characters that a header has not.
         let name = HeaderValue::from_bytes(principal.name().as_bytes());

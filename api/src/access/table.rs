@@ -19,7 +19,7 @@ pub enum Needs {
 /// An operation: method and path as in the description, and what it needs.
 type Operation = (Method, &'static str, Needs);
 
-static OPERATIONS: [Operation; 61] = {
+static OPERATIONS: [Operation; 62] = {
     use Needs::{Filtered, Nothing, OfModel, OfNode};
     use Role::{Admin, Observe, Operate, Predict};
     [
@@ -61,6 +61,7 @@ static OPERATIONS: [Operation; 61] = {
         (Method::GET, "/v1/models/{model}/events", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/quality", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/exploration", OfModel(Operate)),
+        (Method::GET, "/v1/models/{model}/rewards", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/selection", OfModel(Operate)),
         (Method::POST, "/v1/models/{model}/evaluate-policy", OfModel(Operate)),
         (Method::GET, "/v1/pipelines", OfNode(Operate)),

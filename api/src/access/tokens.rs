@@ -14,7 +14,7 @@ use jsonwebtoken::jwk::{JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, EncodingKey, Validation, decode, decode_header};
 use parking_lot::RwLock;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use ureq::Agent;
@@ -64,6 +64,8 @@ pub struct Tokens {
     issuer: String,
     audience: String,
     roles_claim: String,
+    /// As what the page signs users in, and what it asks for.
+    client: Option<(String, String)>,
     agent: Agent,
     keys: RwLock<Option<Keys>>,
     /// When they could not be fetched.
@@ -75,6 +77,7 @@ pub struct Tokens {
 #[derive(Clone)]
 struct Keys {
     set: Arc<JwkSet>,
+    description: Arc<Description>,
     fetched: Instant,
 }
 
@@ -83,11 +86,41 @@ struct Keys {
 struct Description {
     issuer: String,
     jwks_uri: String,
+    #[serde(default)]
+    authorization_endpoint: Option<String>,
+    #[serde(default)]
+    token_endpoint: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct KeySet {
     keys: Vec<Value>,
+}
+
+/// Where the page signs its users in.
+#[derive(Debug, Clone, Serialize)]
+pub struct SignIn {
+    /// Of the issuer, to which the browser goes.
+    authorize: String,
+    client_id: String,
+    scopes: String,
+}
+
+/// What a sign-in has brought: a code, and the secret of the page that it belongs to (RFC 7636).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Redeemed {
+    code: String,
+    verifier: String,
+    /// Where the issuer has sent the browser back to.
+    redirect: String,
+}
+
+/// What the issuer gives for it.
+#[derive(Deserialize)]
+struct Given {
+    access_token: Option<String>,
+    id_token: Option<String>,
 }
 
 impl Tokens {
@@ -110,6 +143,7 @@ impl Tokens {
             issuer,
             audience,
             roles_claim,
+            client: config.client_id.clone().map(|client| (client, config.scopes.clone())),
             agent,
             keys: RwLock::default(),
             failed: RwLock::default(),
@@ -210,8 +244,8 @@ impl Tokens {
         let tokens = Arc::clone(self);
         let fetched = tokio::task::spawn_blocking(move || tokens.fetch()).await;
         match fetched.unwrap_or_else(|error| Err(error.to_string())) {
-            Ok(set) => {
-                let keys = Keys { set: Arc::new(set), fetched: Instant::now() };
+            Ok((description, set)) => {
+                let keys = Keys { set: Arc::new(set), description: Arc::new(description), fetched: Instant::now() };
                 *self.keys.write() = Some(keys.clone());
                 Ok(keys)
             }
@@ -223,7 +257,64 @@ impl Tokens {
         }
     }
 
-    fn fetch(&self) -> Result<JwkSet, String> {
+    /// Where and as what the page signs its users in; `None` if it does not.
+    ///
+    /// # Errors
+    /// 503 if the description of the issuer cannot be fetched.
+    pub async fn sign_in(self: &Arc<Self>) -> Result<Option<SignIn>, ApiError> {
+        let Some((client_id, scopes)) = self.client.clone() else { return Ok(None) };
+        let description = self.keys_with(None).await?.description;
+        let authorize = description.authorization_endpoint.clone();
+        Ok(authorize.map(|authorize| SignIn { authorize, client_id, scopes }))
+    }
+
+    /// The token that the issuer gives for the code of a sign-in; it is valid on this node.
+    ///
+    /// # Errors
+    /// 401 if the issuer refuses the code, or gives no token that is valid here; 503 if it does not answer.
+    pub async fn redeem(self: &Arc<Self>, redeemed: Redeemed) -> Result<String, ApiError> {
+        let description = self.keys_with(None).await?.description;
+        let (Some((client_id, _)), Some(url)) = (self.client.clone(), description.token_endpoint.clone()) else {
+            return Err(ApiError::not_found("this node has no sign-in by an identity provider"));
+        };
+        let agent = self.agent.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let Redeemed { code, verifier, redirect } = &redeemed;
+            let form = [
+                ("grant_type", "authorization_code"),
+                ("code", code.as_str()),
+                ("code_verifier", verifier.as_str()),
+                ("redirect_uri", redirect.as_str()),
+                ("client_id", client_id.as_str()),
+            ];
+            let mut reply = agent.post(&url).send_form(form)?;
+            reply.body_mut().with_config().limit(ISSUER_BYTES_MAX).read_to_vec()
+        });
+        let text = match asked.await {
+            Ok(Ok(text)) => text,
+            Ok(Err(ureq::Error::StatusCode(status))) if (400..500).contains(&status) => {
+                return Err(ApiError::unauthenticated("the identity provider refuses the sign-in; try it again"));
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(issuer = self.issuer, %error, "a sign-in was not completed");
+                return Err(ApiError::unavailable("the identity provider does not answer; try again"));
+            }
+            Err(error) => return Err(ApiError::unavailable(error)),
+        };
+        let given: Given = serde_json::from_slice(&text)
+            .map_err(|_| ApiError::unavailable("the identity provider answers with no tokens; try again"))?;
+        let mut problem = ApiError::unauthenticated("the identity provider gives no token");
+        // Which one has the audience of the node depends on the provider.
+        for token in [given.access_token, given.id_token].into_iter().flatten() {
+            match self.principal(&token).await {
+                Ok(_) => return Ok(token),
+                Err(error) => problem = error,
+            }
+        }
+        Err(problem)
+    }
+
+    fn fetch(&self) -> Result<(Description, JwkSet), String> {
         let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
         let description: Description = self.get(&url)?;
         if description.issuer != self.issuer {
@@ -231,7 +322,8 @@ impl Tokens {
         }
         let KeySet { keys } = self.get(&description.jwks_uri)?;
         // Keys of kinds that are not known here are of no use.
-        Ok(JwkSet { keys: keys.into_iter().filter_map(|key| serde_json::from_value(key).ok()).collect() })
+        let set = JwkSet { keys: keys.into_iter().filter_map(|key| serde_json::from_value(key).ok()).collect() };
+        Ok((description, set))
     }
 
     fn get<T: serde::de::DeserializeOwned>(&self, url: &str) -> Result<T, String> {

@@ -8,14 +8,15 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use celeris_pipelines::ObjectId;
 use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::connector::NodeConnector;
 use super::forward::url_at;
+use super::tls::NodeTls;
 
 /// How long another node may take to answer, and between two parts of its answer. It may have to write a
 /// copy of its store first.
@@ -36,7 +37,7 @@ const ERROR_BYTES_MAX: usize = 500;
 /// Reads files of other nodes, and sends them documents.
 #[derive(Clone)]
 pub struct Downloader {
-    client: Client<HttpConnector, Body>,
+    client: Client<NodeConnector, Body>,
     /// Of every request: by which the other nodes know this one.
     headers: HeaderMap,
     runtime: Handle,
@@ -45,9 +46,8 @@ pub struct Downloader {
 impl Downloader {
     /// Must be called within a runtime, which reads from the network.
     #[must_use]
-    pub fn start(headers: HeaderMap) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    pub fn start(headers: HeaderMap, tls: NodeTls) -> Self {
+        let connector = NodeConnector::new(tls, CONNECT_TIMEOUT);
         Self { client: Client::builder(TokioExecutor::new()).build(connector), headers, runtime: Handle::current() }
     }
 
@@ -220,7 +220,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_thread_outside_of_the_runtime_reads_a_file_of_another_node() {
         let url = answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole").await;
-        let downloader = Downloader::start(HeaderMap::new());
+        let downloader = Downloader::start(HeaderMap::new(), NodeTls::default());
         let read = move || {
             let mut reply = downloader.get(&url, "/file").unwrap();
             let mut text = String::new();
@@ -241,7 +241,7 @@ mod tests {
             ("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n", io::ErrorKind::Other),
         ] {
             let url = answering(reply).await;
-            let downloader = Downloader::start(HeaderMap::new());
+            let downloader = Downloader::start(HeaderMap::new(), NodeTls::default());
             let get = move || downloader.get(&url, "/file").map(drop).unwrap_err();
             let error = tokio::task::spawn_blocking(get).await.unwrap();
             assert_eq!(error.kind(), kind, "{error}");

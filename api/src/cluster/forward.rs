@@ -12,14 +12,15 @@ use celeris_model::{NodeName, PlacementRevision};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::connector::NodeConnector;
 use super::headers::{of_next_hop, placement_of, remove_of_connection};
 use super::kept::Kept;
 use super::router::Peer;
+use super::tls::NodeTls;
 use crate::access::NodeSecret;
 
 /// How long a connection to another node may take to open.
@@ -57,19 +58,17 @@ pub enum Answered {
     Misplaced,
 }
 
-/// The client of the other nodes: kept-alive HTTP/1.1.
+/// The client of the other nodes: kept-alive HTTP/1.1, encrypted to those whose URL says so.
 pub struct Forwarder {
-    client: Client<HttpConnector, Body>,
+    client: Client<NodeConnector, Body>,
     secret: NodeSecret,
     /// One permit for each request to a node.
     permits: Mutex<HashMap<NodeName, Arc<Semaphore>>>,
 }
 
 impl Forwarder {
-    pub(super) fn new(secret: NodeSecret) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    pub(super) fn new(secret: NodeSecret, tls: NodeTls) -> Self {
+        let connector = NodeConnector::new(tls, CONNECT_TIMEOUT);
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())

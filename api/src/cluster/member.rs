@@ -2,29 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use celeris_cluster::{Cluster as Replication, ClusterError, ClusterOptions, Hooks, Joined, StreamOptions};
+use celeris_cluster::{Cluster as Replication, ClusterError, Hooks, Joined};
 use celeris_manager::{Manager, Peers, Readiness};
-use celeris_model::{LogId, NodeName, Shard, Shards};
+use celeris_model::{LogId, NodeName, Shard};
 use celeris_predictor::{DefineElsewhere, Predictor};
-use celeris_storage::{
-    Applied, AppliedGroup, ClusterIdentity, DirectoryContents, DirectoryLock, Storage, StorageError, StorageOptions,
-};
+use celeris_storage::{Applied, AppliedGroup, DirectoryContents, DirectoryLock, Storage, StorageError, StorageOptions};
 use tokio::runtime::Handle;
 
 use super::context_fields::define_at_coordinator;
 use super::freshness::{Confirming, Freshness, Settling};
+use super::settings::{options, warn_of_open_servers};
 use super::versions::PeerVersions;
-use super::{Downloader, Membership, erase_left_decisions, finish_replacing, receive, remove_outgoing, set_aside};
+use super::{
+    Downloader, Membership, NodeTls, erase_left_decisions, finish_replacing, receive, remove_outgoing, set_aside,
+};
 use crate::access::NodeSecret;
 use crate::config;
-
-/// Maximum size of a log in NATS, which the servers reserve for each. Appends beyond it wait until it is trimmed.
-const LOG_BYTES_MAX: u64 = 1 << 30;
 
 /// How long another node's change waits for this node to bring it in force.
 const SETTLE_MAX: Duration = Duration::from_secs(1);
@@ -61,66 +58,19 @@ pub struct Member {
 /// The replication, once it runs.
 type Running = Arc<OnceLock<Arc<Replication>>>;
 
-fn options(config: &config::Cluster, address: SocketAddr) -> Option<ClusterOptions> {
-    let (cluster, node) = (config.name.clone()?, config.node.clone()?);
-    let url = config.url.clone().unwrap_or_else(|| format!("http://{address}"));
-    Some(ClusterOptions {
-        monitor_urls: config.nats_monitor.clone(),
-        unsafe_no_sync: config.unsafe_no_sync,
-        shards: Shards::new(config.shards)?,
-        streams: StreamOptions {
-            replicas: config.replicas,
-            trim_delay: config.trim_delay,
-            bytes_max: LOG_BYTES_MAX,
-            // Without copies in NATS, one node is enough.
-            copies_min: config.replicas.min(2),
-            ..StreamOptions::default()
-        },
-        ..ClusterOptions::new(cluster, node, url, config.nats.clone())
-    })
-}
-
-/// Begins the next incarnation of the cluster of the configuration with this store, which is to be closed by
-/// [`Storage::begin_incarnation`] next. What the logs in the servers have beyond it is lost with `discard_logs`, and an error
-/// without.
-///
-/// # Errors
-/// Those of the cluster or the store.
-pub async fn begin_incarnation(
-    config: &config::Cluster,
-    storage: &Storage,
-    discard_logs: bool,
-) -> Result<ClusterIdentity, JoinError> {
-    Ok(celeris_cluster::begin_incarnation(recovery_options(config)?, storage, discard_logs).await?)
-}
-
-/// Checks that the cluster of the configuration may begin again with this store, and returns how many batches the logs in the
-/// servers have beyond it.
-///
-/// # Errors
-/// Those of the cluster or the store.
-pub async fn check_recovery(config: &config::Cluster, storage: &Storage) -> Result<u64, JoinError> {
-    Ok(celeris_cluster::check_recovery(&recovery_options(config)?, storage).await?)
-}
-
-fn recovery_options(config: &config::Cluster) -> Result<ClusterOptions, StorageError> {
-    // Its address is of no use here.
-    options(config, SocketAddr::from(([127, 0, 0, 1], 0))).ok_or(StorageError::NotOwner)
-}
-
 impl Member {
-    /// Connects to the cluster of the configuration; `None` if it names none. `address` is that of the node's
+    /// Connects to the cluster of the configuration; `None` if it names none. `own` is the URL of the node's
     /// socket, `dir` the data directory. Must be called in a runtime, on a thread that may block.
     ///
     /// # Errors
     /// `Directory`, before a cluster is founded that the node cannot take part in, or those of [`Joined::join`].
     pub fn join(
         config: &config::Cluster,
-        address: SocketAddr,
+        own: &str,
         dir: &Path,
-        secret: &NodeSecret,
+        (secret, tls): (&NodeSecret, &NodeTls),
     ) -> Result<Option<Self>, JoinError> {
-        let Some(mut options) = options(config, address) else { return Ok(None) };
+        let Some(mut options) = options(config, own, secret) else { return Ok(None) };
         let unfit = |what: String| Err(JoinError::Directory(format!("the data directory {} {what}", dir.display())));
         match DirectoryContents::of(dir)? {
             DirectoryContents::Store => {
@@ -140,17 +90,24 @@ impl Member {
             }
             DirectoryContents::Nothing => {}
         }
+        warn_of_open_servers(config);
         let joined = Handle::current().block_on(Joined::join(options))?;
-        let downloader = Downloader::start(secret.headers());
+        let downloader = Downloader::start(secret.headers(), tls.clone());
         // To hear of the other nodes takes seconds.
         let peers = if secret.exists() { Handle::current().block_on(joined.peers()) } else { BTreeMap::default() };
         for url in peers.values() {
+            if url.starts_with("https://") && !tls.has_authorities() {
+                return Err(JoinError::Directory(format!(
+                    "cluster.tls.ca: name the authorities of the certificates of the nodes: {url} is one of them"
+                )));
+            }
             if downloader.is_refused(url) {
                 return Err(JoinError::Directory(format!(
                     "the node at {url} has another cluster.secret_file: give all nodes the same, or none"
                 )));
             }
         }
+        Handle::current().block_on(joined.keep_secret())?;
         Ok(Some(Self { joined, downloader, running: Running::default(), ready_within: config.ready_within }))
     }
 

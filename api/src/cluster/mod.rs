@@ -3,6 +3,7 @@
 //!
 //! What the operations of the API make of it is in `routing`. A node on its own has none of this.
 
+mod connector;
 pub mod context_fields;
 mod download;
 mod forward;
@@ -13,7 +14,9 @@ mod member;
 mod moved_decisions;
 mod replies;
 mod router;
+mod settings;
 mod store_copy;
+mod tls;
 mod upstream;
 mod versions;
 mod written_body;
@@ -34,10 +37,12 @@ pub use forward::{Answered, Failure, Forwarder, url_at};
 pub use freshness::{Confirming, Freshness, STALE_AFTER, Settling, Unmeasured};
 pub use headers::{HOP, Hop, MODEL_ID, OWNER, asks_for_redirect, owner, placement_of, set_placement};
 pub use kept::{Kept, NDJSON};
-pub use member::{JoinError, Member, Parts, begin_incarnation, check_recovery};
+pub use member::{JoinError, Member, Parts};
 pub use replies::{LineReply, Outcome};
 pub use router::{Late, Peer, Place, Watching, log_of};
+pub use settings::{begin_incarnation, check_recovery, replace_secret};
 pub use store_copy::{StoreCopy, erase_left_decisions, finish_replacing, receive, remove_outgoing, set_aside};
+pub use tls::NodeTls;
 pub use upstream::{End, Target, Upstream, busy, send_lines};
 pub use versions::PeerVersions;
 pub use written_body::{PACE, written_body};
@@ -66,12 +71,16 @@ const SENDERS: usize = 15;
 impl Cluster {
     /// The cluster that the node is a member of; clients may have `streams` open to each node.
     #[must_use]
-    pub fn new(Membership { views, freshness }: Membership, streams: usize, secret: NodeSecret) -> Self {
+    pub fn new(
+        Membership { views, freshness }: Membership,
+        streams: usize,
+        (secret, tls): (NodeSecret, NodeTls),
+    ) -> Self {
         let streams = Arc::new(Semaphore::new(streams.saturating_mul(SENDERS).min(Semaphore::MAX_PERMITS)));
         Self {
             views,
             freshness,
-            forwarder: Arc::new(Forwarder::new(secret)),
+            forwarder: Arc::new(Forwarder::new(secret, tls)),
             streams,
             moved_decisions: MovedDecisions::default(),
         }

@@ -23,9 +23,9 @@ pub(super) fn is_origin(origin: &str) -> bool {
     })
 }
 
-/// Whether `url` is `http://` with host and port, and nothing behind.
+/// Whether `url` is `http://` or `https://` with host and port, and nothing behind.
 pub(super) fn is_base_url(url: &str) -> bool {
-    let site = url.strip_prefix("http://").unwrap_or_default();
+    let site = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).unwrap_or_default();
     let Some(host) = without_port(site.as_bytes()) else { return false };
     let (host, port) = site.split_at(host.len());
     is_host(host) && (port.is_empty() || port[1..].parse::<u16>().is_ok())

@@ -30,6 +30,12 @@ pub struct Oidc {
     pub audience: Option<String>,
     /// The claim with the roles: a list, or names with spaces between them. Others than those of keys are passed over.
     pub roles_claim: String,
+    /// The id under which the page signs its users in there: of a public client, by authorization code with PKCE, that may be
+    /// sent back to `https://NODE/`. Without it the page asks for a key or a token.
+    #[schema(value_type = Option<String>)]
+    pub client_id: Option<String>,
+    /// What the page asks the provider for, with spaces between them.
+    pub scopes: String,
     /// The authorities of the certificate of the issuer, in PEM, in place of those of the web.
     #[schema(value_type = Option<String>)]
     pub ca_file: Option<PathBuf>,
@@ -37,7 +43,14 @@ pub struct Oidc {
 
 impl Default for Oidc {
     fn default() -> Self {
-        Self { issuer: None, audience: None, roles_claim: "roles".to_owned(), ca_file: None }
+        Self {
+            issuer: None,
+            audience: None,
+            roles_claim: "roles".to_owned(),
+            client_id: None,
+            scopes: "openid".to_owned(),
+            ca_file: None,
+        }
     }
 }
 
@@ -49,6 +62,9 @@ impl Auth {
         }
         if let Some(issuer) = issuer.as_ref().filter(|issuer| !is_secure(issuer)) {
             return Err(format!("auth.oidc.issuer: {issuer:?} must be an https:// URL, or http:// on this machine"));
+        }
+        if self.oidc.client_id.is_some() && issuer.is_none() {
+            return Err("auth.oidc.client_id: needs auth.oidc.issuer and auth.oidc.audience".to_owned());
         }
         if roles_claim.is_empty() {
             return Err("auth.oidc.roles_claim: must name a claim".to_owned());

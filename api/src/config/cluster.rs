@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::addresses::is_base_url;
+use super::{ClusterTls, Server};
 
 /// The cluster of which the node is a member: its logs are replicated by NATS JetStream. Without a name,
 /// the node is on its own, and the other keys have no effect.
@@ -22,16 +23,25 @@ pub struct Cluster {
     /// The name of this node, the same after every restart, and of no other node.
     #[schema(value_type = Option<String>)]
     pub node: Option<NodeName>,
-    /// The URL by which clients and the other nodes reach this node. By default, `http://` and the
-    /// listening address, which other machines reach only if it is an address of theirs.
+    /// The URL by which clients and the other nodes reach this node. By default, `http://`, or `https://` with `server.tls`, and
+    /// the listening address, which other machines reach only if it is an address of theirs.
     #[schema(value_type = Option<String>)]
     pub url: Option<String>,
     /// A file with the secret by which the nodes know each other, the same on all of them: at least 32 characters, without
     /// white space. Without it, any program that reaches a node may ask what only nodes ask, and the cluster takes no keys of clients.
     #[schema(value_type = Option<String>)]
     pub secret_file: Option<PathBuf>,
-    /// The addresses of the NATS servers, such as `nats://10.0.0.1:4222`.
+    /// The addresses of the NATS servers, such as `nats://10.0.0.1:4222`; `tls://` for encrypted connections.
     pub nats: Vec<String>,
+    /// The user that the node is to the NATS servers, if they ask for one.
+    #[schema(value_type = Option<String>)]
+    pub nats_user: Option<String>,
+    /// A file with the password of `nats_user`. It is read for each connection.
+    #[schema(value_type = Option<String>)]
+    pub nats_password_file: Option<PathBuf>,
+    /// A file with a token for the NATS servers, in place of user and password. It is read for each connection.
+    #[schema(value_type = Option<String>)]
+    pub nats_token_file: Option<PathBuf>,
     /// The monitoring addresses of the NATS servers, such as `http://10.0.0.1:8222`. The node reads there
     /// whether the servers sync every write (`sync_interval: always`), and does not start if they
     /// do not.
@@ -52,6 +62,9 @@ pub struct Cluster {
     #[serde(with = "humantime_serde")]
     #[schema(value_type = String)]
     pub ready_within: Duration,
+    /// Encryption of what the node sends to other nodes and to the NATS servers.
+    #[schema(inline)]
+    pub tls: ClusterTls,
 }
 
 impl Default for Cluster {
@@ -62,19 +75,24 @@ impl Default for Cluster {
             url: None,
             secret_file: None,
             nats: Vec::new(),
+            nats_user: None,
+            nats_password_file: None,
+            nats_token_file: None,
             nats_monitor: Vec::new(),
             unsafe_no_sync: false,
             replicas: 3,
             shards: 6,
             trim_delay: Duration::from_secs(600),
             ready_within: Duration::from_secs(60),
+            tls: ClusterTls::default(),
         }
     }
 }
 
 impl Cluster {
-    /// `listen` is the address of the node's socket.
-    pub(super) fn check(&self, listen: &str) -> Result<(), String> {
+    /// `server` is the section of the node's socket.
+    pub(super) fn check(&self, server: &Server) -> Result<(), String> {
+        let listen = server.listen.as_str();
         let Some(name) = &self.name else {
             let is_absent = *self == Self::default();
             let missing = "cluster.name: missing; give the name of the cluster, or remove the section [cluster] for a \
@@ -103,6 +121,7 @@ impl Cluster {
                  \"http://10.0.0.5:7117\""
             ));
         }
+        self.check_encryption(server.tls.cert.is_some())?;
         if !matches!(self.replicas, 1 | 3 | 5) {
             return Err(format!("cluster.replicas: must be 1, 3 or 5, got {}", self.replicas));
         }
@@ -111,6 +130,41 @@ impl Cluster {
         }
         Ok(())
     }
+
+    /// `serves_tls` is whether the node's own socket is encrypted.
+    fn check_encryption(&self, serves_tls: bool) -> Result<(), String> {
+        self.tls.check()?;
+        let wrong = |problem: &str| Err(problem.to_owned());
+        let is_https = self.url.as_ref().map_or(serves_tls, |url| url.starts_with("https://"));
+        if serves_tls && !is_https {
+            return wrong("cluster.url: must begin with https://, since the node has a certificate (server.tls.cert)");
+        }
+        if is_https && self.tls.ca.is_none() {
+            return wrong(
+                "cluster.tls.ca: name the authorities of the certificates of the nodes, which reach each other by https://",
+            );
+        }
+        if self.encrypts_nats() && !self.nats.iter().all(|server| is_encrypted(server)) {
+            return wrong("cluster.nats: either all addresses begin with tls://, or none");
+        }
+        if self.nats_user.is_some() != self.nats_password_file.is_some() {
+            return wrong("cluster.nats_user: goes together with cluster.nats_password_file");
+        }
+        if self.nats_user.is_some() && self.nats_token_file.is_some() {
+            return wrong("cluster.nats_token_file: give either a token, or cluster.nats_user and its password");
+        }
+        Ok(())
+    }
+
+    /// Whether NATS servers that do not encrypt are refused.
+    #[must_use]
+    pub fn encrypts_nats(&self) -> bool {
+        self.nats.iter().any(|server| is_encrypted(server))
+    }
+}
+
+fn is_encrypted(server: &str) -> bool {
+    server.starts_with("tls://")
 }
 
 #[cfg(test)]
@@ -120,9 +174,9 @@ mod tests {
 
     #[test]
     fn a_section_without_the_name_of_the_cluster_is_refused() {
-        assert_eq!(Cluster::default().check("127.0.0.1:7117"), Ok(()));
+        assert_eq!(Cluster::default().check(&listening("127.0.0.1:7117")), Ok(()));
         let nameless = Cluster { nats: vec!["nats://10.0.0.1:4222".to_owned()], ..Cluster::default() };
-        assert!(nameless.check("127.0.0.1:7117").unwrap_err().starts_with("cluster.name: missing"));
+        assert!(nameless.check(&listening("127.0.0.1:7117")).unwrap_err().starts_with("cluster.name: missing"));
     }
 
     #[test]
@@ -134,12 +188,55 @@ mod tests {
             ..Cluster::default()
         };
         for everywhere in ["0.0.0.0:7117", "[::]:7117"] {
-            let problem = cluster.check(everywhere).unwrap_err();
+            let problem = cluster.check(&listening(everywhere)).unwrap_err();
             assert!(problem.starts_with("cluster.url") && problem.contains(everywhere), "{problem}");
             let named = Cluster { url: Some("http://10.0.0.1:7117".to_owned()), ..cluster.clone() };
-            named.check(everywhere).unwrap();
+            named.check(&listening(everywhere)).unwrap();
         }
-        cluster.check("10.0.0.1:7117").unwrap();
-        cluster.check("localhost:7117").unwrap();
+        cluster.check(&listening("10.0.0.1:7117")).unwrap();
+        cluster.check(&listening("localhost:7117")).unwrap();
+    }
+
+    #[test]
+    fn encryption_is_of_all_or_refused() {
+        let file = || Some(PathBuf::from("file.pem"));
+        let cluster = Cluster {
+            name: Some("production".to_owned()),
+            node: Some(NodeName::new("a").unwrap()),
+            nats: vec!["nats://10.0.0.1:4222".to_owned()],
+            ..Cluster::default()
+        };
+        let plain = listening("10.0.0.1:7117");
+        let mut encrypted = listening("10.0.0.1:7117");
+        (encrypted.tls.cert, encrypted.tls.key) = (file(), file());
+        let known = Cluster { tls: ClusterTls { ca: file(), ..ClusterTls::default() }, ..cluster.clone() };
+        known.check(&encrypted).unwrap();
+        known.check(&plain).unwrap();
+        let at = |url: &str, of: &Cluster| Cluster { url: Some(url.to_owned()), ..of.clone() };
+        at("https://node.example:7117", &known).check(&plain).unwrap();
+        let servers = |servers: [&str; 2]| Cluster { nats: servers.map(str::to_owned).to_vec(), ..cluster.clone() };
+        servers(["tls://a:4222", "tls://b:4222"]).check(&plain).unwrap();
+        let half = ClusterTls { ca: file(), cert: file(), key: None };
+        let user = || Some("celeris".to_owned());
+        let login = Cluster { nats_user: user(), nats_password_file: file(), ..cluster.clone() };
+        login.check(&plain).unwrap();
+        for (wrong, server, field) in [
+            (cluster.clone(), &encrypted, "cluster.tls.ca"),
+            (at("https://node.example:7117", &cluster), &plain, "cluster.tls.ca"),
+            (at("http://node.example:7117", &known), &encrypted, "cluster.url"),
+            (at("ftp://node.example:7117", &known), &encrypted, "cluster.url"),
+            (servers(["tls://a:4222", "nats://b:4222"]), &plain, "cluster.nats"),
+            (Cluster { tls: half, ..cluster.clone() }, &plain, "cluster.tls"),
+            (Cluster { nats_user: user(), ..cluster.clone() }, &plain, "cluster.nats_user"),
+            (Cluster { nats_password_file: file(), ..cluster.clone() }, &plain, "cluster.nats_user"),
+            (Cluster { nats_token_file: file(), ..login }, &plain, "cluster.nats_token_file"),
+        ] {
+            let problem = wrong.check(server).unwrap_err();
+            assert!(problem.starts_with(field), "{field}: {problem}");
+        }
+    }
+
+    fn listening(address: &str) -> Server {
+        Server { listen: address.to_owned(), ..Server::default() }
     }
 }

@@ -37,6 +37,8 @@ pub struct Limits {
     /// Maximum number of open NDJSON streams; streams beyond it are answered with 503. They do not
     /// count as requests.
     pub streams: usize,
+    /// Maximum number of open NDJSON streams of one API key, or token; streams beyond it are answered with 429.
+    pub streams_per_key: usize,
     /// How long a stream may send nothing before it is closed; empty lines keep it open.
     #[serde(with = "humantime_serde")]
     #[schema(value_type = String)]
@@ -70,6 +72,7 @@ impl Default for Limits {
             items_per_request: 10_000,
             requests: 1024,
             streams: 64,
+            streams_per_key: 32,
             stream_idle_timeout: Duration::from_secs(60),
             earliest_time: YEAR_2000,
             clock_skew: Duration::from_secs(300),

@@ -53,8 +53,8 @@ pub fn load_from(
     config.auth.check()?;
     config.decisions.check()?;
     config.training.options()?;
-    config.cluster.check(&config.server.listen)?;
     Ingest::check_all(&config.ingest)?;
+    config.cluster.check(&config.server)?;
     Ok(config)
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request;
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
@@ -85,7 +86,24 @@ impl Origins {
         if connection.reserve {
             return Err(rejected("too many connections are open on this node; try again"));
         }
+        if let Some(authority) = request.uri().authority() {
+            self.check_target(authority, request.headers(), &connection.host)?;
+        }
         self.check_headers(request.headers(), request.uri().path(), &connection.host)
+    }
+
+    /// Checks the target of a request that names a host itself, as those to a proxy do: it counts in place of the header
+    /// (RFC 9112, 3.2.2), so both have to be the same name of the node.
+    fn check_target(&self, target: &Authority, headers: &HeaderMap, dialled: &str) -> Result<(), ApiError> {
+        let host = without_port(target.as_str().as_bytes());
+        let said = headers.get(header::HOST).and_then(|said| without_port(said.as_bytes()));
+        let is_said = |host: &[u8]| said.is_some_and(|said| said.eq_ignore_ascii_case(host));
+        if host.is_some_and(|host| self.is_own(host, dialled) && is_said(host)) {
+            return Ok(());
+        }
+        Err(ApiError::misdirected(format!(
+            "the target of the request names the host {target:?}, and must name that of the header Host, one of this node;              send the path alone, as to a server"
+        )))
     }
 
     /// Checks a request for `path` on a connection to the local address `dialled`.
@@ -190,6 +208,27 @@ mod tests {
             ["null", "http://localhost:3000", "http://app.example", "https://app.example.evil", "ftp://localhost"]
         {
             assert_eq!(checked(&origins, "localhost:7117", Some(origin)), Err(403), "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_target_that_names_a_host_names_that_of_the_header() {
+        let server = Server { hosts: vec!["celeris.example".to_owned()], ..Server::default() };
+        let origins = Origins::configured(&server, "127.0.0.1:7117".parse().unwrap());
+        let checked = |target: &str, host: &str| {
+            let headers = HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]);
+            origins.check_target(&target.parse().unwrap(), &headers, "10.0.0.7").map_err(|error| error.problem().status)
+        };
+        assert_eq!(checked("localhost:7117", "localhost:7117"), Ok(()));
+        assert_eq!(checked("Celeris.example", "celeris.example:80"), Ok(()));
+        for (target, host) in [
+            ("evil.example", "localhost:7117"),
+            ("evil.example", "evil.example"),
+            ("localhost:7117", "evil.example"),
+            ("localhost", "127.0.0.1"),
+            ("user@localhost:7117", "localhost:7117"),
+        ] {
+            assert_eq!(checked(target, host), Err(421), "{target} {host}");
         }
     }
 

@@ -12,6 +12,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::asking::Asking;
 use crate::error::ApiError;
 use crate::extract::{Body, InModel, OfItem, Params, parse};
 use crate::line_replies::{self, Replies};
@@ -124,9 +125,15 @@ async fn put_item(
     request_body(content((ItemLine = "application/x-ndjson"), (Vec<ItemLine> = "application/json"))), params(InModel),
     responses((status = 200, description = "What became of each item, in order",
         content((ItemEditedLine = "application/x-ndjson"), (ItemsEdited = "application/json")))))]
-async fn edit_items(State(node): State<Node>, InModel(model): InModel, request: Request) -> Result<Response, ApiError> {
+async fn edit_items(
+    State(node): State<Node>,
+    InModel(model): InModel,
+    Asking(principal): Asking,
+    request: Request,
+) -> Result<Response, ApiError> {
     node.predictor.models().check_serves(&model)?;
-    let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;
+    let of_key = node.access.streams().open(principal.as_ref())?;
+    let (permit, form) = ndjson::admit(&node.stream_permits, of_key, request.headers())?;
     let reading = Reading::new(&node.limits, BATCH_LINES, |line| parse::<ItemLine>(line)?.edit());
     let batches = ndjson::read((request.into_body(), form), reading, PARSED_BATCHES).await?;
     // A batch is stored when its replies are read, so a client that reads no replies delays only

@@ -24,6 +24,7 @@ pub mod pipelines;
 pub mod predict;
 pub mod quality;
 pub mod recommend;
+pub mod rewards;
 pub mod selections;
 pub mod similar;
 pub mod topk;

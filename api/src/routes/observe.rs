@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::Principal;
+use crate::access::{Access, Principal};
 use crate::answer::Answer;
 use crate::asking::Asking;
 use crate::description::Gone;
@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::extract::{InModel, parse};
 use crate::ingest_pool::{ANSWER_BYTES, BATCH_LINES, Dispatched, OfStream, PARSED_BATCHES};
 use crate::line_replies::{self, Replies};
-use crate::ndjson::{self, Line, Reading};
+use crate::ndjson::{self, Line, Reading, split_block};
 use crate::routing::{ForUser, WroteNothing, answer_lines};
 use crate::schema::observations::{ObserveBody, ObserveReply, ObservedArray, ObservedLine};
 use crate::state::Node;
@@ -76,7 +76,8 @@ async fn observe_lines(
         return Box::pin(answer_lines(node, (model, principal), request)).await;
     }
     let model = OfStream::new(&node.predictor, model)?;
-    let (permit, form) = ndjson::admit(&node.stream_permits, request.headers())?;
+    let of_key = node.access.streams().open(principal.as_ref())?;
+    let (permit, form) = ndjson::admit(&node.stream_permits, of_key, request.headers())?;
     let reading = Reading::new(&node.limits, BATCH_LINES, |line| parse::<ObserveBody>(line)?.observation());
     let parsed = ndjson::read((request.into_body(), form), reading, PARSED_BATCHES).await?;
     let (begun, receiver) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
@@ -100,25 +101,29 @@ async fn begin_all(
     mut parsed: mpsc::Receiver<Vec<Line<Observation>>>,
     begun: mpsc::Sender<Dispatched>,
 ) {
-    while let Some(lines) = parsed.recv().await {
-        let keys = node.manager.api_keys();
-        let paced = tokio::select! {
-            paced = node.access.pace(keys, principal, lines.len()) => paced,
-            // The client is gone.
-            () = begun.closed() => return,
-        };
-        if let Err(refused) = paced {
-            let refused = lines.into_iter().map(|line| line.refused(&refused)).collect();
-            let dispatched = node.ingest_pool.dispatch(model, refused, AckMode::Wait).await;
-            // The stream ends either way.
-            let _ = begun.send(dispatched).await;
-            return;
-        }
-        let goes_on = !parsed.is_empty() && begun.capacity() > 1;
-        let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
-        let dispatched = node.ingest_pool.dispatch(model, lines, ack).await;
-        if begun.send(dispatched).await.is_err() {
-            return;
+    while let Some(mut rest) = parsed.recv().await {
+        while !rest.is_empty() {
+            let mut lines = split_block(&mut rest, Access::block(principal));
+            let keys = node.manager.api_keys();
+            let paced = tokio::select! {
+                paced = node.access.pace(keys, principal, lines.len()) => paced,
+                // The client is gone.
+                () = begun.closed() => return,
+            };
+            if let Err(refused) = paced {
+                lines.append(&mut rest);
+                let refused = lines.into_iter().map(|line| line.refused(&refused)).collect();
+                let dispatched = node.ingest_pool.dispatch(model, refused, AckMode::Wait).await;
+                // The stream ends either way.
+                let _ = begun.send(dispatched).await;
+                return;
+            }
+            let goes_on = rest.is_empty() && !parsed.is_empty() && begun.capacity() > 1;
+            let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
+            let dispatched = node.ingest_pool.dispatch(model, lines, ack).await;
+            if begun.send(dispatched).await.is_err() {
+                return;
+            }
         }
     }
 }

@@ -1,12 +1,15 @@
 //! The web page at `/`, embedded in the binary.
 
-use axum::Router;
-use axum::extract::Path;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
 
 use crate::error::ApiError;
+use crate::extract::parse;
 use crate::state::Node;
 
 /// Allows only scripts, styles, images and requests of the node itself.
@@ -27,6 +30,11 @@ const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 
 const SVG: &str = "image/svg+xml";
+
+/// Of what a sign-in brings, in bytes.
+const SIGN_IN_BYTES_MAX: usize = 16 << 10;
+
+const NOT_STORED: (HeaderName, &str) = (header::CACHE_CONTROL, "no-store");
 
 macro_rules! files {
     ($(($name:literal, $kind:expr)),* $(,)?) => {
@@ -66,6 +74,7 @@ files![
     ("format.js", JAVASCRIPT),
     ("graph.js", JAVASCRIPT),
     ("jobs.js", JAVASCRIPT),
+    ("keys.js", JAVASCRIPT),
     ("layers.js", JAVASCRIPT),
     ("login.js", JAVASCRIPT),
     ("models.js", JAVASCRIPT),
@@ -77,17 +86,20 @@ files![
     ("quality.js", JAVASCRIPT),
     ("ranking.js", JAVASCRIPT),
     ("ratings.js", JAVASCRIPT),
+    ("rewards.js", JAVASCRIPT),
     ("route.js", JAVASCRIPT),
     ("run.js", JAVASCRIPT),
     ("selection.js", JAVASCRIPT),
     ("session.js", JAVASCRIPT),
     ("setup.js", JAVASCRIPT),
+    ("signin.js", JAVASCRIPT),
     ("stars.js", JAVASCRIPT),
     ("thumbs.js", JAVASCRIPT),
     ("training.js", JAVASCRIPT),
     ("triggers.js", JAVASCRIPT),
     ("try.js", JAVASCRIPT),
     ("typed.js", JAVASCRIPT),
+    ("upkeep.js", JAVASCRIPT),
     ("users.js", JAVASCRIPT),
     ("versions.js", JAVASCRIPT),
     ("vendor/uPlot.esm.js", JAVASCRIPT),
@@ -98,7 +110,26 @@ files![
 pub fn router() -> Router<Node> {
     Router::new()
         .route("/", get(|| async { file("index.html") }))
+        .route("/page/sign-in", get(sign_in).post(redeem).layer(DefaultBodyLimit::max(SIGN_IN_BYTES_MAX)))
         .route("/page/{*name}", get(|Path(name): Path<String>| async move { file(&name) }))
+}
+
+/// Where the page signs its users in.
+async fn sign_in(State(node): State<Node>) -> Result<Response, ApiError> {
+    let found = node.access.sign_in().await?;
+    let found = found.ok_or_else(|| ApiError::not_found("this node has no sign-in by an identity provider"))?;
+    Ok(([NOT_STORED], Json(found)).into_response())
+}
+
+/// A token for what a sign-in has brought.
+#[derive(Serialize)]
+struct SignedIn {
+    token: String,
+}
+
+async fn redeem(State(node): State<Node>, body: Bytes) -> Result<Response, ApiError> {
+    let token = node.access.redeem(parse(&body)?).await?;
+    Ok(([NOT_STORED], Json(SignedIn { token })).into_response())
 }
 
 fn file(name: &str) -> Response {

@@ -336,7 +336,6 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::access::NodeSecret;
     use crate::cluster::{Confirming, Freshness, Membership, Unmeasured};
 
     fn name(text: &str) -> NodeName {
@@ -373,7 +372,7 @@ mod tests {
 
     fn cluster(view: ClusterView) -> (watch::Sender<ClusterView>, Cluster) {
         let (sender, views) = watch::channel(view);
-        (sender, Cluster::new(Membership { views, freshness: Arc::new(Unmeasured) }, 1, NodeSecret::default()))
+        (sender, Cluster::new(Membership { views, freshness: Arc::new(Unmeasured) }, 1, Default::default()))
     }
 
     /// A node that answers everything with `b`; returns its URL.
@@ -431,7 +430,7 @@ mod tests {
         for found in found {
             let (sender, views) = watch::channel(view("a", &url));
             let freshness = Arc::new(Deposed(sender, view("b", &url)));
-            let cluster = Cluster::new(Membership { views, freshness }, 1, NodeSecret::default());
+            let cluster = Cluster::new(Membership { views, freshness }, 1, Default::default());
             let answered = exchange(&cluster, Repeat::Safe, None).run(async |_: Request| Ok(found())).await.unwrap();
             assert_eq!((answered.status(), &*text(answered).await), (StatusCode::OK, "b"));
         }

@@ -20,13 +20,13 @@ use tokio::sync::{mpsc, watch};
 
 use self::answering::Answering;
 use super::exchange::unanswered;
-use crate::access::Principal;
+use crate::access::{Access, Principal};
 use crate::cluster::{Hop, Peer, Place, Target, Upstream, Watching, log_of};
 use crate::error::ApiError;
 use crate::extract::parse;
 use crate::ingest_pool::{BATCH_LINES, Dispatched, OfStream, PARSED_BATCHES};
 use crate::line_replies;
-use crate::ndjson::{self, Line, Reading};
+use crate::ndjson::{self, Line, Reading, split_block};
 use crate::schema::observations::ObserveBody;
 use crate::state::Node;
 
@@ -84,8 +84,12 @@ pub async fn answer_lines(
         let gone = format!("model {} was deleted and created again since the stream began", model.name());
         return Err(ApiError::not_found(gone));
     }
-    let permits = if hop.is_some() { cluster.streams() } else { &node.stream_permits };
-    let (permit, form) = ndjson::admit(permits, request.headers())?;
+    // The streams of a key are counted where its client has opened them.
+    let (permits, of_key) = match hop {
+        Some(_) => (cluster.streams(), None),
+        None => (&node.stream_permits, node.access.streams().open(principal.as_ref())?),
+    };
+    let (permit, form) = ndjson::admit(permits, of_key, request.headers())?;
     let reading = Reading::new(&node.limits, BATCH_LINES, parsed);
     let lines = ndjson::read((request.into_body(), form), reading, PARSED_BATCHES).await?;
     let (begun, batches) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
@@ -136,28 +140,32 @@ impl Dealer {
     }
 
     async fn deal_all(mut self, mut parsed: mpsc::Receiver<Vec<Line<Parsed>>>, begun: mpsc::Sender<Batch>) {
-        while let Some(lines) = parsed.recv().await {
-            let keys = self.node.manager.api_keys();
-            let paced = tokio::select! {
-                paced = self.node.access.pace(keys, self.principal.as_ref(), lines.len()) => paced,
-                // The client is gone.
-                () = begun.closed() => return,
-            };
-            if let Err(refused) = paced {
-                let refused = lines.into_iter().map(|line| line.refused(&refused)).collect();
-                let batch = self.deal(refused, AckMode::Wait).await;
+        while let Some(mut rest) = parsed.recv().await {
+            while !rest.is_empty() {
+                let mut lines = split_block(&mut rest, Access::block(self.principal.as_ref()));
+                let keys = self.node.manager.api_keys();
+                let paced = tokio::select! {
+                    paced = self.node.access.pace(keys, self.principal.as_ref(), lines.len()) => paced,
+                    // The client is gone.
+                    () = begun.closed() => return,
+                };
+                if let Err(refused) = paced {
+                    lines.append(&mut rest);
+                    let refused = lines.into_iter().map(|line| line.refused(&refused)).collect();
+                    let batch = self.deal(refused, AckMode::Wait).await;
+                    self.dealt += 1;
+                    // The stream ends either way.
+                    let _ = begun.send(batch).await;
+                    return;
+                }
+                let goes_on = rest.is_empty() && !parsed.is_empty() && begun.capacity() > 1;
+                let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
+                let Ok(()) = self.renew().await else { return };
+                let batch = self.deal(lines, ack).await;
                 self.dealt += 1;
-                // The stream ends either way.
-                let _ = begun.send(batch).await;
-                return;
-            }
-            let goes_on = !parsed.is_empty() && begun.capacity() > 1;
-            let ack = if goes_on { AckMode::Gather } else { AckMode::Wait };
-            let Ok(()) = self.renew().await else { return };
-            let batch = self.deal(lines, ack).await;
-            self.dealt += 1;
-            if begun.send(batch).await.is_err() {
-                return;
+                if begun.send(batch).await.is_err() {
+                    return;
+                }
             }
         }
     }

@@ -93,6 +93,7 @@ static OPERATIONS: [Operation; 60] = {
         (Method::GET, "/v1/models/{model}/events", Any, Safe),
         (Method::GET, "/v1/models/{model}/quality", CoordinatorIfReached, Safe),
         (Method::GET, "/v1/models/{model}/exploration", Any, Safe),
+        (Method::GET, "/v1/models/{model}/rewards", Any, Safe),
         (Method::GET, "/v1/models/{model}/selection", Any, Safe),
         (Method::POST, "/v1/models/{model}/evaluate-policy", Any, Safe),
         (Method::GET, "/v1/pipelines", Any, Safe),

@@ -113,6 +113,7 @@ pub mod policy_evaluation;
 pub mod predictions;
 pub mod quality;
 pub mod rankings;
+pub mod rewards;
 pub mod selections;
 pub mod settings;
 pub mod strategies;

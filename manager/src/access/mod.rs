@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::principal::acting_for;
 pub(crate) use self::principal::principal;
 pub use self::role::Role;
-pub use self::secret::is_same_secret;
+pub use self::secret::SecretHash;
 use self::secret::{NewSecret, is_hash_of};
 use crate::error::ManagerError;
 use crate::leadership::Leadership;

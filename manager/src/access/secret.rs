@@ -38,10 +38,21 @@ pub(super) fn is_hash_of(stored: &str, secret: &str) -> bool {
     hash(secret).as_bytes().ct_eq(stored.as_bytes()).into()
 }
 
-/// Whether two texts are equal; takes the same time for all texts of a length.
-#[must_use]
-pub fn is_same_secret(one: &str, other: &str) -> bool {
-    is_hash_of(&hash(one), other)
+/// The hash of a secret of the configuration, by which those of requests are compared.
+#[derive(Clone)]
+pub struct SecretHash(String);
+
+impl SecretHash {
+    #[must_use]
+    pub fn of(secret: &str) -> Self {
+        Self(hash(secret))
+    }
+
+    /// Whether this is the secret; takes the same time for all texts of a length.
+    #[must_use]
+    pub fn is_of(&self, sent: &str) -> bool {
+        is_hash_of(&self.0, sent)
+    }
 }
 
 fn hash(secret: &str) -> String {

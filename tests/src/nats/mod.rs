@@ -45,6 +45,8 @@ pub struct Nats {
     program: PathBuf,
     servers: Vec<Server>,
     folder: TempDir,
+    /// Further lines of each server's configuration.
+    settings: String,
 }
 
 struct Server {
@@ -75,12 +77,25 @@ impl Nats {
         Self::start_on(&vec![Host::loopback(); servers])
     }
 
+    /// Like [`Nats::start`], with further lines for the configuration of each server.
+    ///
+    /// # Panics
+    /// If they do not start.
+    #[must_use]
+    pub fn configured(servers: usize, settings: &str) -> Option<Self> {
+        Self::start_with(&vec![Host::loopback(); servers], settings)
+    }
+
     /// Like [`Nats::start`], with a server on each of these hosts.
     ///
     /// # Panics
     /// If they do not start.
     #[must_use]
     pub fn start_on(hosts: &[Host]) -> Option<Self> {
+        Self::start_with(hosts, "")
+    }
+
+    fn start_with(hosts: &[Host], settings: &str) -> Option<Self> {
         let program = installed()?;
         let ports = free_ports(3 * hosts.len());
         let server = |(ports, host): (&[u16], &Host)| {
@@ -89,7 +104,7 @@ impl Nats {
         };
         let servers: Vec<Server> = ports.chunks(3).zip(hosts).map(server).collect();
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let mut nats = Self { program, servers, folder };
+        let mut nats = Self { program, servers, folder, settings: settings.to_owned() };
         (0..nats.servers.len()).for_each(|server| nats.configure(server));
         (0..nats.servers.len()).for_each(|server| nats.start_server(server));
         nats.await_ready();
@@ -121,6 +136,7 @@ impl Nats {
              jetstream {{ store_dir: \"{}\", sync_interval: always, max_file_store: 32GB }}\n",
             self.store(server).display()
         );
+        let _ = writeln!(text, "{}", self.settings);
         if self.servers.len() > 1 {
             let route_to = |server: &Server| format!("\"nats://{}:{}\"", server.host.address(), server.route);
             let routes: Vec<String> = self.servers.iter().map(route_to).collect();

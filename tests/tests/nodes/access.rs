@@ -299,6 +299,43 @@ fn a_stream_ends_with_its_key() {
 }
 
 #[test]
+fn one_key_does_not_take_all_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config_file(dir.path(), "[limits]\nstreams = 3\nstreams_per_key = 2\n");
+    let node = Node::configured(&dir.path().join("data"), &config);
+    let [_, _, _, admin] = closed(&node);
+    admin.post("/v1/models", &json!({"name": "m", "dim": 4})).expect(201);
+    let (greedy, modest) = (key_of(&admin, "observe"), key_of(&admin, "observe"));
+    let head = "POST /v1/models/m/observations HTTP/1.1\r\ncontent-type: application/x-ndjson\r\n\
+                transfer-encoding: chunked\r\n";
+    // A stream, and the status that it is answered with after a line.
+    let opened = |key: &str| {
+        let mut stream = begun(&admin, &format!("{head}authorization: Bearer {key}\r\n"));
+        let line = "{\"user\":\"u\",\"item\":\"i\",\"label\":1}\n";
+        // A stream that was refused may be closed already.
+        let _ = stream.write_all(format!("{:x}\r\n{line}\r\n", line.len()).as_bytes());
+        let mut status = String::new();
+        BufReader::new(stream.try_clone().unwrap()).read_line(&mut status).unwrap();
+        (stream, status.split(' ').nth(1).unwrap().parse::<u16>().unwrap())
+    };
+    let (first, second) = (opened(&greedy), opened(&greedy));
+    assert_eq!((first.1, second.1), (200, 200));
+    assert_eq!(opened(&greedy).1, 429);
+    let array = json!([{"user": "u", "item": "i", "label": 1}]);
+    let refused = admin.with_key(&greedy).post("/v1/models/m/observations", &array);
+    assert!(refused.status == 429 && refused.text.contains("limits.streams_per_key"), "{refused:?}");
+    assert!(refused.header("retry-after").is_some());
+    // Changes of items are streams too.
+    assert_eq!(admin.with_key(&greedy).post("/v1/models/m/items", &json!([{"item": "i"}])).status, 429);
+    let other = opened(&modest);
+    assert_eq!(other.1, 200);
+    // Then the node has no more, for nobody.
+    assert_eq!(opened(&modest).1, 503);
+    drop(first);
+    eventually("a stream that has ended is free again", || (opened(&greedy).1 == 200).then_some(()));
+}
+
+#[test]
 fn one_of_many_becomes_the_first_admin() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::serve(dir.path());

@@ -39,6 +39,7 @@ mod recommend;
 mod registering;
 mod retrain;
 mod retrain_losses;
+mod reward_figures;
 mod rewards;
 mod selection;
 mod versions;

@@ -92,6 +92,15 @@ fn a_foreign_origin_and_a_foreign_host_are_refused() {
         assert_problem(&ask(&node, request, &[&host, foreign], ""), 403, "origin");
         assert_problem(&ask(&node, request, &["host: evil.example"], ""), 421, "host");
     }
+    // A target that names a host is no way around: neither beside a name of the node, nor beside its own.
+    for (target, said) in
+        [("evil.example", address.as_str()), ("evil.example", "evil.example"), (&address, "evil.example")]
+    {
+        let said = format!("host: {said}");
+        let request = format!("POST http://{target}/v1/models/films/observe");
+        assert_problem(&ask(&node, &request, &[&said, json], OBSERVATION), 421, "host");
+    }
+    assert_eq!(ask(&node, &format!("GET http://{address}/v1/models"), &[&host], "").status, 200);
     let preflight = [&host, foreign, "access-control-request-method: POST"];
     assert_problem(&ask(&node, "OPTIONS /v1/models/films/observe", &preflight, ""), 403, "origin");
     assert_eq!(epoch(&node), 0);

@@ -6,6 +6,7 @@ mod catalog;
 mod cluster;
 mod context;
 mod first_steps;
+mod keys;
 mod login;
 mod losses;
 mod operate;

@@ -1,16 +1,13 @@
 //! Keys and TLS of a node in a process of its own: the commands, what is on the wire, and what is not in its output.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use celeris_skip::{self as skip, Need};
 use celeris_tests::fixtures::config_file;
-use celeris_tests::{NodeProcess, ProcessOptions, binary, eventually};
+use celeris_tests::{Issuer, NodeProcess, ProcessOptions, base64url, binary, eventually};
 use serde_json::{Value, json};
 
 /// `celeris` with these arguments and this key.
@@ -218,71 +215,10 @@ fn connections_are_encrypted_by_the_newest_certificate() {
     assert!(text(&refused.stderr).contains("server.tls.key"), "{refused:?}");
 }
 
-/// An identity provider: answers for its description and its keys, on a thread of its own.
-struct Issuer {
-    url: String,
-    key: PathBuf,
-}
-
-/// Text of bytes in the alphabet of URLs (RFC 4648), without padding.
-fn base64url(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let digits = |chunk: &[u8]| -> String {
-        let number = (0..3).fold(0_u32, |number, place| number << 8 | u32::from(*chunk.get(place).unwrap_or(&0)));
-        (0..=chunk.len()).map(|digit| char::from(DIGITS[(number >> (18 - 6 * digit)) as usize & 63])).collect()
-    };
-    bytes.chunks(3).map(digits).collect()
-}
-
-impl Issuer {
-    fn start(folder: &Path) -> Self {
-        let key = folder.join("issuer.key");
-        let made = Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048").output().unwrap();
-        assert!(made.status.success(), "{made:?}");
-        let modulus = Command::new("openssl").args(["rsa", "-noout", "-modulus", "-in"]).arg(&key).output().unwrap();
-        let modulus = text(&modulus.stdout).trim().strip_prefix("Modulus=").unwrap().to_owned();
-        let digit = |place: usize| u8::from_str_radix(&modulus[place..place + 2], 16).unwrap();
-        let modulus: Vec<u8> = (0..modulus.len()).step_by(2).map(digit).collect();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let keys = json!({"keys": [{"kty": "RSA", "kid": "k1", "use": "sig", "alg": "RS256", "e": "AQAB", "n": base64url(&modulus)}]});
-        let description = json!({"issuer": url, "jwks_uri": format!("{url}/keys")});
-        thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                let mut head = String::new();
-                let mut reader = BufReader::new(&stream);
-                while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
-                let body = if head.contains("/keys ") { &keys } else { &description }.to_string();
-                let reply =
-                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
-                // The node sees a broken answer if this fails.
-                let _ = (&stream).write_all(reply.as_bytes());
-            }
-        });
-        Self { url, key }
-    }
-
-    /// A token with these claims, over those of a valid one.
-    fn token(&self, header: &Value, claims: &Value) -> String {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        let mut all = json!({"iss": self.url, "aud": "celeris", "sub": "ann", "exp": now + 600, "roles": ["predict"]});
-        claims.as_object().unwrap().iter().for_each(|(name, value)| all[name] = value.clone());
-        let message = format!("{}.{}", base64url(header.to_string().as_bytes()), base64url(all.to_string().as_bytes()));
-        let file = self.key.with_extension("message");
-        fs::write(&file, &message).unwrap();
-        let signed =
-            Command::new("openssl").args(["dgst", "-sha256", "-sign"]).arg(&self.key).arg(&file).output().unwrap();
-        assert!(signed.status.success(), "{signed:?}");
-        format!("{message}.{}", base64url(&signed.stdout))
-    }
-}
-
 #[test]
 fn tokens_of_an_identity_provider_are_taken_like_keys() {
-    let found = Command::new("openssl").arg("version").output().is_ok().then_some(());
-    let Some(()) = skip::unless(Need::Commands, found, "there is no `openssl`") else { return };
     let dir = tempfile::tempdir().unwrap();
-    let issuer = Issuer::start(dir.path());
+    let Some(issuer) = Issuer::unless_missing(dir.path()) else { return };
     let config = format!("[auth.oidc]\nissuer = {:?}\naudience = \"celeris\"\n", issuer.url);
     let node = ProcessOptions::default().config(config_file(dir.path(), config)).serve(&dir.path().join("data"));
     let client = node.client();
@@ -333,4 +269,69 @@ fn tokens_of_an_identity_provider_are_taken_like_keys() {
     let admin =
         with(json!({"roles": ["admin"]})).post("/v1/keys", &json!({"name": "k", "roles": ["admin"]})).expect(201);
     client.with_key(admin["key"].as_str().unwrap()).get("/v1/models").expect(200);
+}
+
+#[test]
+fn a_code_of_the_identity_provider_is_redeemed_for_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(issuer) = Issuer::unless_missing(dir.path()) else { return };
+    let serve = |more: &str| {
+        let oidc = format!("[auth.oidc]\nissuer = {:?}\naudience = \"celeris\"\n{more}\n", issuer.url);
+        ProcessOptions::default().config(config_file(dir.path(), oidc)).serve(&dir.path().join("data"))
+    };
+    let node = serve("");
+    assert_eq!(node.client().get("/page/sign-in").status, 404);
+    assert_eq!(
+        node.client().post("/page/sign-in", &json!({"code": "c", "verifier": "v", "redirect": "r"})).status,
+        404
+    );
+    drop(node);
+    let node = serve("client_id = \"page\"\nscopes = \"openid roles\"");
+    let client = node.client();
+    let told = client.get("/page/sign-in").expect(200);
+    assert_eq!(
+        told,
+        json!({"authorize": format!("{}/authorize", issuer.url), "client_id": "page", "scopes": "openid roles"})
+    );
+    let verifier = "v".repeat(43);
+    let challenge = base64url(&sha256(verifier.as_bytes()));
+    let redirect = format!("{}/", client.url());
+    let authorized = || {
+        let query = format!("response_type=code&state=s&code_challenge_method=S256&code_challenge={challenge}");
+        let sent = client.at(&issuer.url).get(&format!("/authorize?{query}&redirect_uri={redirect}"));
+        assert!(sent.status == 302 && sent.header("location").unwrap().starts_with(&redirect), "{sent:?}");
+    };
+    let redeem = |code: &str, verifier: &str| {
+        client.post("/page/sign-in", &json!({"code": code, "verifier": verifier, "redirect": redirect}))
+    };
+    let token = issuer.token(&json!({"alg": "RS256", "kid": "k1"}), &json!({"roles": ["operate"]}));
+    issuer.signs_in_as(token.clone());
+    authorized();
+    let given = redeem("once", &verifier);
+    assert_eq!(given.header("cache-control"), Some("no-store"));
+    assert_eq!(given.expect(200), json!({"token": token}));
+    client.with_key(&token).get("/v1/models").expect(200);
+    // A code counts once, and only with its secret; a token that is not for this node is none.
+    assert_eq!(redeem("once", &verifier).status, 401);
+    authorized();
+    assert_eq!(redeem("once", "another").status, 401);
+    authorized();
+    issuer.signs_in_as(issuer.token(&json!({"alg": "RS256", "kid": "k1"}), &json!({"aud": "other"})));
+    let refused = redeem("once", &verifier);
+    assert!(refused.status == 401 && refused.text.contains("another audience"), "{refused:?}");
+    for (body, status) in [
+        (json!({"code": "c", "verifier": "v"}), 422),
+        (json!({"code": "c", "verifier": "v", "redirect": "r", "more": 1}), 422),
+        (json!({"code": "c".repeat(20_000), "verifier": "v", "redirect": "r"}), 413),
+    ] {
+        assert_eq!(client.post("/page/sign-in", &body).status, status);
+    }
+    // Pages of other sites cannot ask.
+    let foreign = [("origin", "https://evil.example")];
+    assert_eq!(client.try_with(("POST", "/page/sign-in"), &foreign, &json!({})).unwrap().status, 403);
+}
+
+fn sha256(bytes: &[u8]) -> Vec<u8> {
+    use sha2::{Digest, Sha256};
+    Sha256::digest(bytes).to_vec()
 }
