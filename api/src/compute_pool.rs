@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::error::ApiError;
+use crate::scope::{Task, carried};
 
 /// More threads than processors, because threads also wait for the disk.
 const THREADS_PER_PROCESSOR: usize = 2;
@@ -55,7 +56,7 @@ impl ComputePool {
         })
     }
 
-    /// Runs `work` on the pool. Dropping the returned future cancels the work where it waits next.
+    /// Runs `work` on the pool, in the scope of the current request. Dropping the returned future cancels the work where it waits next.
     ///
     /// # Errors
     /// 503 if the pool is stopped.
@@ -63,9 +64,11 @@ impl ComputePool {
     /// # Panics
     /// If `work` panics.
     pub async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T, ApiError> {
-        CancelOnDrop(self.handle.spawn(work)).await.map_err(|error| match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            Err(_cancelled) => ApiError::unavailable("the node is stopping"),
+        CancelOnDrop(self.handle.spawn(carried(Task::Compute, work))).await.map_err(|error| {
+            match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(_cancelled) => ApiError::unavailable("the node is stopping"),
+            }
         })
     }
 

@@ -25,7 +25,8 @@ use crate::error::Problem;
         title = "Celeris",
         description = "Online-learning personalization: predictions with uncertainty that learn from every \
                        observation.\n\nEvery error is a problem detail (RFC 9457) of the media type \
-                       `application/problem+json` and leaves state unchanged. Ids in requests are text or \
+                       `application/problem+json` and leaves state unchanged. Every answer has the id of its \
+                       request, in the header `x-request-id`: that of the client, or one of the node. Ids in requests are text or \
                        integers; an integer is kept as its decimal text.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),

@@ -13,6 +13,8 @@ use celeris_storage::StorageError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::scope;
+
 /// A problem detail (RFC 9457).
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
@@ -36,6 +38,11 @@ pub struct Problem {
     /// The fields that are wrong; absent if the problem is not about a field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
+    /// The id of the request, as in the header `x-request-id`, by which the log of the node is searched; absent in the answer
+    /// to a line of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub request_id: Option<String>,
 }
 
 /// The kind of [`ApiError::not_owner`].
@@ -231,6 +238,7 @@ impl ApiError {
             status: self.status.as_u16(),
             detail: self.detail.clone(),
             errors: self.pointer.iter().map(|pointer| self.field_error(pointer)).collect(),
+            request_id: None,
         }
     }
 
@@ -279,7 +287,9 @@ fn truncated(mut text: String, bytes_max: usize) -> String {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = serde_json::to_vec(&self.problem()).expect("a problem is plain text and a number");
+        let request_id = scope::current_id().map(|id| id.as_str().to_owned());
+        let body = serde_json::to_vec(&Problem { request_id, ..self.problem() })
+            .expect("a problem is plain text and a number");
         let mut response = (self.status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
         // A client that repeats a request on `Retry-After` must not have it carried out twice.
         if self.is_unavailable() && self.slug != UNKNOWN_FATE {

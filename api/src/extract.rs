@@ -13,6 +13,7 @@ use crate::error::ApiError;
 use crate::media_types::{MediaType, check_bytes};
 use crate::schema::ids::{Id, Name};
 use crate::schema::pipelines::ObjectName;
+use crate::scope::note_user;
 
 /// A JSON body.
 pub struct Body<T>(pub T);
@@ -300,7 +301,9 @@ impl<S: Send + Sync> FromRequestParts<S> for OfUser {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let (model, user): (String, String) = path_texts(parts, state).await?;
-        Ok(Self { model: model_name(&model)?, user: UserId::new(user)? })
+        let user = UserId::new(user)?;
+        note_user(&user);
+        Ok(Self { model: model_name(&model)?, user })
     }
 }
 
@@ -324,7 +327,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Scored {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let (model, user, item): (String, String, String) = path_texts(parts, state).await?;
-        Ok(Self { model: model_name(&model)?, user: UserId::new(user)?, item: ItemId::new(item)? })
+        let user = UserId::new(user)?;
+        note_user(&user);
+        Ok(Self { model: model_name(&model)?, user, item: ItemId::new(item)? })
     }
 }
 

@@ -3,6 +3,8 @@
 //! [`state::Node::close`] closes the store. The library changes nothing of its process except the
 //! limit of open files: the caller owns the runtime, the metrics recorder, the log and the signals.
 //!
+//! `scope/` is what a request is known by in log lines and traces.
+//!
 //! In a cluster, `cluster/` knows the other nodes, and `routing/` finds the node that answers.
 //!
 //! `routes/` has one file for each resource, `schema/` the request and reply types, `middleware/`
@@ -13,6 +15,7 @@ pub mod access;
 mod answer;
 mod asking;
 pub mod backups;
+mod certificate;
 pub mod cluster;
 mod compute_pool;
 pub mod config;
@@ -35,6 +38,7 @@ mod patient_stream;
 pub mod routes;
 mod routing;
 pub mod schema;
+pub mod scope;
 pub mod series;
 pub mod server;
 pub mod state;

@@ -20,6 +20,7 @@ use crate::compute_pool::ComputePool;
 use crate::config::Config;
 use crate::ingest_pool::IngestPool;
 use crate::ingests::Ingests;
+use crate::scope::Sampling;
 use crate::series::{Live, Series};
 use crate::state::{AppState, Node, WeakNode};
 
@@ -196,6 +197,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         ingest_pool,
         ingests,
         access,
+        sampling: Sampling::open(&config.tracing),
         limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
         arriving: Arc::new(Semaphore::new(

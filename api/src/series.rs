@@ -15,8 +15,8 @@ use metrics_util::registry::{AtomicStorage, Registry};
 
 use crate::metric_help;
 
-/// Histograms of latencies of requests.
-const LATENCIES: [&str; 2] = ["celeris_http_request_seconds", "celeris_forward_seconds"];
+/// Histograms of latencies of requests and of commits.
+const LATENCIES: [&str; 3] = ["celeris_http_request_seconds", "celeris_forward_seconds", "celeris_log_commit_seconds"];
 
 /// Bucket bounds of the request duration histogram, in seconds: from a cached score to a request
 /// timeout.

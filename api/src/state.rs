@@ -17,6 +17,7 @@ use crate::compute_pool::ComputePool;
 use crate::config::Limits;
 use crate::ingest_pool::IngestPool;
 use crate::ingests::Ingests;
+use crate::scope::Sampling;
 use crate::series::Series;
 
 /// A handle to the shared state. It is cloned several times per request, so it is a single pointer.
@@ -75,6 +76,8 @@ pub struct AppState {
     pub ingests: Ingests,
     /// Who may do what.
     pub access: Access,
+    /// Which requests are recorded; `None` if nothing collects traces.
+    pub sampling: Option<Sampling>,
     /// Limits of requests.
     pub limits: Limits,
     /// One permit per concurrent request.

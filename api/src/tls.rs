@@ -14,7 +14,7 @@ use rustls::server::WebPkiClientVerifier;
 use tokio_rustls::TlsAcceptor;
 use ureq::tls::{Certificate, PemItem};
 
-use crate::config;
+use crate::{certificate, config};
 
 /// Between two looks whether the files have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -97,6 +97,7 @@ impl Tls {
         let files = Files { cert, key, client_ca: config.client_ca.clone() };
         let contents = files.read()?;
         let settings = contents.settings(&files)?;
+        contents.note_expiry();
         let tls = Arc::new(Self { files, current: RwLock::new((contents, settings)) });
         tokio::spawn(reload(Arc::downgrade(&tls)));
         Ok(Some(tls))
@@ -114,6 +115,7 @@ impl Tls {
             return Ok(());
         }
         let settings = contents.settings(&self.files)?;
+        contents.note_expiry();
         *self.current.write() = (contents, settings);
         tracing::info!(cert = %self.files.cert.display(), "the certificate has changed; new connections use it");
         Ok(())
@@ -149,6 +151,14 @@ impl Files {
 }
 
 impl Contents {
+    /// Says in the metrics when the certificate of the node expires.
+    fn note_expiry(&self) {
+        let certificate = CertificateDer::pem_slice_iter(&self.cert).next().and_then(Result::ok);
+        if let Some(expiry) = certificate.and_then(|certificate| certificate::expiry(&certificate)) {
+            metrics::gauge!("celeris_tls_expiry_timestamp_seconds").set(expiry.as_second() as f64);
+        }
+    }
+
     fn settings(&self, files: &Files) -> Result<Arc<ServerConfig>, String> {
         let wrong = |setting: &str, path: &Path, problem: &dyn std::fmt::Display| {
             format!("server.tls.{setting}: {}: {problem}", path.display())

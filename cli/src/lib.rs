@@ -17,6 +17,7 @@ mod export;
 mod import;
 mod ingest;
 mod interrupt;
+mod json_lines;
 mod keys;
 mod logging;
 mod models;
@@ -28,6 +29,7 @@ mod restore;
 mod retrain;
 pub mod serve;
 mod status;
+mod traces;
 mod train;
 
 use std::fmt::Display;
@@ -236,7 +238,7 @@ impl From<RetrainError> for Failure {
 
 /// Starts the log of a measuring process, at level `warn`.
 pub fn start_measuring() {
-    logging::start(false, "warn");
+    logging::start(logging::Form::Text, "warn");
 }
 
 /// Parses and runs the command line, and maps the outcome to an exit code.
@@ -249,10 +251,14 @@ pub fn run() -> ExitCode {
     }
     // Stores that are opened and closed within a second should not log at level `info`.
     let measures = matches!(cli.command, Command::EstimateSize(_));
-    logging::start(cli.log_json, if measures { "warn" } else { "info" });
+    let form = if cli.log_json { logging::Form::Json } else { logging::Form::Text };
+    // A node starts its log by its configuration.
+    if !matches!(cli.command, Command::Demo(_) | Command::Serve(_)) {
+        logging::start(form, if measures { "warn" } else { "info" });
+    }
     let outcome = match cli.command {
-        Command::Demo(args) => demo::run(args),
-        Command::Serve(args) => serve::run(args),
+        Command::Demo(args) => demo::run(args, form),
+        Command::Serve(args) => serve::run(args, form),
         Command::Config(args) => config::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Supervise(args) => confined::run_supervisor(&args),

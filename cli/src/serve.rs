@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
+use crate::logging::{self, Form};
 use celeris_api::config::{self, Config};
 use celeris_api::node::{self, NodeOptions};
 use celeris_api::series::Series;
@@ -35,9 +36,11 @@ pub struct Args {
     insecure: bool,
 }
 
-pub fn run(args: Args) -> Result<(), Failure> {
+pub(crate) fn run(args: Args, form: Form) -> Result<(), Failure> {
     let mut config = config::load(args.config.as_deref(), args.listen.as_deref()).map_err(Failure::BadInput)?;
     config.server.insecure |= args.insecure;
+    // Dropped last, when the node has ended its spans.
+    let _traces = logging::start_node(form, &config)?;
     runtime()?.block_on(async move {
         let listener = listen(&config).await?;
         let node = open(&args.data_dir, &config, &listener)?;

@@ -10,8 +10,10 @@ use std::time::Duration;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
+use celeris_storage::SPANS;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::streams::{Link, short_name};
 
@@ -65,8 +67,9 @@ impl Appender {
         let mut abort = self.abort.clone();
         let sent = Instant::now();
         let mut is_ambiguous = false;
+        let span = tracing::info_span!(target: SPANS, "log.replicate", celeris.log = name.as_str());
         let outcome = tokio::select! {
-            outcome = self.repeat(last, message, &mut is_ambiguous) => outcome,
+            outcome = self.repeat(last, message, &mut is_ambiguous).instrument(span) => outcome,
             _ = abort.wait_for(|abort| *abort) => None,
         };
         if is_ambiguous {

@@ -111,6 +111,11 @@ impl SpaceGuard {
         if free < needed { Err(StorageError::StorageFull { free, needed }) } else { Ok(()) }
     }
 
+    /// The free space below which observations are rejected, as of the last query.
+    pub(crate) fn needed(&self) -> u64 {
+        self.needed.load(Ordering::Relaxed)
+    }
+
     /// Queries the file system, unless that was done recently.
     pub(crate) fn look(&self) {
         let now = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);

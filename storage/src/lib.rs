@@ -74,6 +74,7 @@
 //! | `layout`                                | stored forms of keys and values                                      |
 //! | `database`                              | RocksDB: columns, ranges of keys, atomic batches                     |
 //! | `options`, `error`                      | limits and schedules; the error type                                 |
+//! | `spans`                                 | names of the spans of traces                                         |
 //! | [`faults`]                              | points at which tests stop a node                                    |
 //! | `memory_log`                            | replicated logs of several stores in one process, for tests          |
 
@@ -97,6 +98,7 @@ mod options;
 mod registry;
 mod replica;
 mod selection_states;
+mod spans;
 mod store;
 mod verification;
 
@@ -117,5 +119,6 @@ pub use options::StorageOptions;
 pub use registry::{Documents, ListedDocument, RegistryBatch, RegistryKey};
 pub use replica::{Applied, Replica};
 pub use selection_states::SelectionStates;
+pub use spans::{ROOTS, SPANS};
 pub use store::Storage;
 pub use verification::Verification;

@@ -341,6 +341,12 @@ impl Storage {
         self.inner.space.check()
     }
 
+    /// The free space on the disk of the data directory below which observations are rejected, in bytes.
+    #[must_use]
+    pub fn disk_needed(&self) -> u64 {
+        self.inner.space.needed()
+    }
+
     /// Checks that the store still accepts writes.
     ///
     /// # Errors

@@ -69,12 +69,13 @@ fn isolated(binary: PathBuf) -> Command {
     command
 }
 
-/// Removes `CELERIS_*` variables, which a developer's environment may set, turns off automatic
+/// Removes `CELERIS_*` and `OTEL_*` variables, which a developer's environment may set, turns off automatic
 /// training, and redirects the standard streams.
 pub(crate) fn isolate(command: &mut Command) {
     for (name, _) in env::vars_os() {
-        if name.to_string_lossy().starts_with("CELERIS_") {
-            command.env_remove(name);
+        let name_text = name.to_string_lossy();
+        if name_text.starts_with("CELERIS_") || name_text.starts_with("OTEL_") {
+            command.env_remove(&name);
         }
     }
     command.env(ON_REQUEST.0, ON_REQUEST.1);

@@ -12,13 +12,14 @@
 //! Where to look: [`Node`] runs in the process of the test, [`NodeProcess`] in its own, [`binary`]
 //! runs commands to completion, [`Cluster`] starts nodes over [`Nats`] servers, [`Kafka`] is a broker, [`Client`] and [`ModelClient`] send requests, [`Raw`] sends
 //! malformed requests, [`eventually`] waits for a condition, [`data_dir`] copies and damages data
-//! directories, [`sealed`] reads sealed segments, [`trainer`] defines misbehaving trainers, and
+//! directories, [`Collector`] takes traces, [`sealed`] reads sealed segments, [`trainer`] defines misbehaving trainers, and
 //! [`fixtures`] creates items, observations and data sets that many tests share.
 
 pub mod binary;
 mod certificates;
 mod client;
 mod cluster;
+mod collector;
 pub mod data_dir;
 mod divided;
 pub mod fixtures;
@@ -37,6 +38,7 @@ mod wait;
 pub use certificates::{Authority, Certificate};
 pub use client::{Client, Lines, ModelClient, Reply};
 pub use cluster::Cluster;
+pub use collector::{Collector, Received};
 pub use divided::{Ages, Divided};
 pub use kafka::Kafka;
 pub use nats::{Nats, Publisher, StreamCopy, send_signal};

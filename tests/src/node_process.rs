@@ -28,6 +28,8 @@ pub struct ProcessOptions {
     listen: Option<String>,
     automatic: bool,
     trusting: Option<(PathBuf, Certificate)>,
+    json_log: bool,
+    variables: Vec<(String, String)>,
 }
 
 impl ProcessOptions {
@@ -81,6 +83,20 @@ impl ProcessOptions {
         self
     }
 
+    /// Writes log lines as JSON.
+    #[must_use]
+    pub fn json_log(mut self) -> Self {
+        self.json_log = true;
+        self
+    }
+
+    /// Sets a variable of the environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Runs this copy of the binary; the node also starts its trainer from it.
     #[must_use]
     pub fn binary(mut self, copy: impl Into<PathBuf>) -> Self {
@@ -126,6 +142,9 @@ impl ProcessOptions {
         let listen = self.listen.clone().unwrap_or_else(|| format!("{address}:0"));
         let mut arguments: Vec<OsString> = ["serve", "--listen", &listen, "--data-dir"].map(Into::into).into();
         arguments.push(data_dir.into());
+        if self.json_log {
+            arguments.push("--log-json".into());
+        }
         if let Some(config) = &self.config {
             arguments.extend(["--config".into(), config.into()]);
         }
@@ -160,6 +179,7 @@ impl ProcessOptions {
         if let Some(folder) = &self.current_dir {
             command.current_dir(folder);
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.args(arguments);
         let mut node = NodeProcess::try_start(command)?;
         if let Some((ca, own)) = &self.trusting {

@@ -44,6 +44,9 @@ const SIGN_INS_MAX: usize = 8;
 /// Shortest secret in a file, in bytes.
 const SECRET_BYTES_MIN: usize = 32;
 
+/// Begins the name of the principal of a token.
+const TOKEN_OF: &str = "token of ";
+
 /// Who asks.
 #[derive(Debug, Clone)]
 pub struct Principal(Arc<Identity>);
@@ -69,7 +72,7 @@ impl Principal {
     }
 
     fn of_token(subject: &str, grant: Grant, expires: Option<Timestamp>) -> Self {
-        let name = format!("token of {subject}");
+        let name = format!("{TOKEN_OF}{subject}");
         Self(Arc::new(Identity { name, grant, key: None, is_rated: false, expires }))
     }
 
@@ -87,6 +90,16 @@ impl Principal {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// What stands for it where people are not to be named: the id of its key, or its kind.
+    #[must_use]
+    pub fn impersonal(&self) -> &str {
+        match self.key() {
+            Some(key) => key,
+            None if self.0.name.starts_with(TOKEN_OF) => "token",
+            None => &self.0.name,
+        }
     }
 
     #[must_use]

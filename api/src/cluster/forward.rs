@@ -15,6 +15,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::{Instrument, Span};
 
 use super::connector::NodeConnector;
 use super::headers::{of_next_hop, placement_of, remove_of_connection};
@@ -22,6 +23,7 @@ use super::kept::Kept;
 use super::router::Peer;
 use super::tls::NodeTls;
 use crate::access::NodeSecret;
+use crate::scope;
 
 /// How long a connection to another node may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -149,15 +151,23 @@ impl Forwarder {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         parts.uri = url_at(&peer.url, path).parse().map_err(|_| Failure::NotSent(format!("{}: no URL", peer.url)))?;
+        let scope = scope::current();
+        let is_recorded = scope.as_ref().is_some_and(|scope| scope.is_recorded());
+        let span = if is_recorded { scope::to_node(peer.node.as_str()) } else { Span::none() };
         of_next_hop(&mut parts.headers, (node.as_str(), revision));
+        if let Some(scope) = scope {
+            scope.sign(&mut parts.headers, &span);
+        }
         self.secret.sign(&mut parts.headers, parts.extensions.get());
         let mut next = Request::new(body);
         (*next.method_mut(), *next.uri_mut(), *next.headers_mut()) = (parts.method, parts.uri, parts.headers);
-        let mut response = self.client.request(next).await.map_err(|error| {
+        let mut response = self.client.request(next).instrument(span.clone()).await.map_err(|error| {
+            scope::note_unanswered(&span);
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             let about = format!("{}: {error}: {cause}", peer.url);
             if error.is_connect() { Failure::NotSent(about) } else { Failure::Unknown(about) }
         })?;
+        scope::note_status(&span, response.status());
         remove_of_connection(response.headers_mut());
         Ok(response)
     }

@@ -19,6 +19,7 @@ use super::replies::{LineReply, Lines};
 use super::router::Peer;
 use crate::access::Principal;
 use crate::error::{ApiError, Problem};
+use crate::scope::{Task, carried};
 
 /// Chunks of lines that wait to be sent.
 const CHUNKS: usize = 4;
@@ -87,7 +88,7 @@ impl Upstream {
         let request = target.request(Body::from_stream(body));
         let (peer, node, revision) = (target.peer.clone(), target.from.0.clone(), target.from.1);
         let (forwarder, ended) = (Arc::clone(forwarder), Arc::downgrade(&shared));
-        tokio::spawn(async move {
+        tokio::spawn(carried(Task::Lines, async move {
             let end = match forwarder.open(&peer, (&node, revision), request).await {
                 Ok(response) => pass_on(response, sender.clone()).await,
                 Err(Failure::NotSent(problem)) => Some(End::Nothing(problem)),
@@ -98,7 +99,7 @@ impl Upstream {
                 let _ = shared.end.set(end);
             }
             drop(sender);
-        });
+        }));
         Self(shared)
     }
 

@@ -8,11 +8,13 @@ mod ingest;
 mod cluster_tls;
 mod limits;
 mod memory;
+mod otel_variables;
 mod server;
 mod sizes;
 mod sources;
 mod store;
 mod tls;
+mod traces;
 mod training;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +30,7 @@ pub use server::Server;
 pub use sources::{load, load_from};
 pub use store::{Decisions, Sealing, Verification};
 pub use tls::Tls;
+pub use traces::Tracing;
 pub use training::{Training, TrainingLimits};
 
 /// The configuration of a node.
@@ -59,6 +62,9 @@ pub struct Config {
     /// Trainers and their limits.
     #[schema(inline)]
     pub training: Training,
+    /// Traces of requests and jobs, sent to a collector of OpenTelemetry.
+    #[schema(inline)]
+    pub tracing: Tracing,
     /// The cluster of which the node is a member.
     #[schema(inline)]
     pub cluster: Cluster,

@@ -6,7 +6,7 @@ use std::{env, fmt, fs};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::{Config, Ingest};
+use super::{Config, Ingest, otel_variables};
 
 /// Prefix of the environment variables, and the separator between section and key in their names.
 const ENV_PREFIX: &str = "CELERIS_";
@@ -36,6 +36,8 @@ pub fn load_from(
     listen: Option<&str>,
 ) -> Result<Config, String> {
     let mut keys = file.map(of_file).transpose()?.unwrap_or_default();
+    let variables: Vec<(String, String)> = variables.into_iter().collect();
+    merge(&mut keys, otel_variables::keys(&variables)?);
     for (name, value) in variables {
         // Only names with a section are configuration; variables of other programs may share the
         // prefix.
@@ -55,6 +57,7 @@ pub fn load_from(
     config.training.options()?;
     Ingest::check_all(&config.ingest)?;
     config.cluster.check(&config.server)?;
+    config.tracing.check()?;
     Ok(config)
 }
 

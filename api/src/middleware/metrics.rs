@@ -1,4 +1,4 @@
-//! Request durations: one histogram for each method, route and status.
+//! The scope of each request, and its duration: one histogram for each method, route and status.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -15,8 +15,10 @@ use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use metrics::Histogram;
 
+use crate::access::Principal;
 use crate::error::ApiError;
 use crate::middleware::admission::Admission;
+use crate::scope::{Arrived, Names, RequestId, Scope};
 
 /// The route label of unknown paths.
 const NO_ROUTE: &str = "none";
@@ -30,7 +32,7 @@ thread_local! {
     static HISTOGRAMS: RefCell<HashMap<String, OfRoute, RandomState>> = RefCell::default();
 }
 
-/// Checks host, origin and key, answers the request, measures and logs it. The route is the pattern of
+/// Opens the scope of the request, checks host, origin and key, answers, measures and logs it. The route is the pattern of
 /// the path, not the path itself. If the handler panics, the answer is a 500, and the connection
 /// stays open. One layer does all this, because axum boxes the rest of the stack for each layer at
 /// every request.
@@ -38,19 +40,33 @@ pub async fn measure(State(admission): State<Option<Arc<Admission>>>, request: R
     let started = Instant::now();
     let method = method_label(request.method());
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let admitted = match &admission {
-        Some(admission) => admission.admit(request).await,
-        None => Ok(request),
-    };
-    let response = match admitted {
-        Ok(request) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(panicked),
-        Err(rejected) => rejected.into_response(),
-    };
-    let elapsed = started.elapsed();
     let route = matched.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
-    tracing::debug!(method, route, status = response.status().as_u16(), elapsed_us = elapsed.as_micros(), "request");
-    record(method, route, response.status(), elapsed);
+    let sampling = admission.as_ref().and_then(|admission| admission.node.sampling.as_ref());
+    let arrived = Arrived { method, route, path: request.uri().path(), headers: request.headers() };
+    let scope = Scope::of(arrived, sampling);
+    let answer = async {
+        let response = match admitted(admission.as_deref(), &scope, request).await {
+            Ok(request) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(panicked),
+            Err(rejected) => rejected.into_response(),
+        };
+        let (status, elapsed) = (response.status(), started.elapsed());
+        tracing::debug!(method, route, status = status.as_u16(), elapsed_us = elapsed.as_micros(), "request");
+        record(method, route, status, elapsed);
+        response
+    };
+    let mut response = scope.run(answer).await;
+    scope.note_status(response.status());
+    response.headers_mut().insert(RequestId::HEADER, scope.id().value());
     response
+}
+
+async fn admitted(admission: Option<&Admission>, scope: &Scope, request: Request) -> Result<Request, ApiError> {
+    let Some(admission) = admission else { return Ok(request) };
+    let request = admission.admit(request).await?;
+    if let Some(principal) = request.extensions().get::<Principal>() {
+        scope.note_principal(Names { full: principal.name(), impersonal: principal.impersonal() });
+    }
+    Ok(request)
 }
 
 fn panicked(_payload: Box<dyn Any + Send>) -> Response {

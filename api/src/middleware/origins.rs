@@ -20,6 +20,7 @@ use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::hosts::{host_of, without_port};
 use crate::middleware::limits::rejected;
+use crate::scope::{RequestId, TraceParent};
 use crate::state::Node;
 
 /// Path prefix of the API.
@@ -71,7 +72,14 @@ impl Origins {
         let cors = CorsLayer::new()
             .allow_origin(AllowOrigin::list(self.sites.iter().cloned()))
             .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
-            .allow_headers([header::CONTENT_TYPE, header::AUTHORIZATION])
+            .allow_headers([
+                header::CONTENT_TYPE,
+                header::AUTHORIZATION,
+                RequestId::HEADER,
+                TraceParent::HEADER,
+                TraceParent::STATE,
+            ])
+            .expose_headers([RequestId::HEADER])
             .max_age(PREFLIGHT_MAX_AGE);
         (!self.sites.is_empty()).then_some(cors)
     }

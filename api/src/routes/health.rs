@@ -23,6 +23,15 @@ async fn healthz() -> &'static str {
 #[utoipa::path(get, path = "/readyz", tag = "node",
     responses((status = 200, body = String, description = "The node accepts observations")))]
 async fn readyz(State(node): State<Node>) -> Result<&'static str, ApiError> {
+    check_is_ready(&node)?;
+    Ok("ready\n")
+}
+
+/// Checks that the node accepts observations.
+///
+/// # Errors
+/// 503.
+pub fn check_is_ready(node: &Node) -> Result<(), ApiError> {
     node.storage.check_accepts()?;
     let problem = node.replication.as_ref().and_then(|replication| {
         let status = replication.status();
@@ -37,5 +46,5 @@ async fn readyz(State(node): State<Node>) -> Result<&'static str, ApiError> {
             "the node joins its cluster: it has no map of the owners, or lacks models and items",
         ));
     }
-    Ok("ready\n")
+    Ok(())
 }

@@ -4,12 +4,13 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use celeris_export::SealingStatus;
-use celeris_storage::Verification;
+use celeris_storage::{DiskSpace, Verification};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::ApiError;
 use crate::node::keep_series;
+use crate::routes::health::check_is_ready;
 use crate::routes::{catalog, exploration, quality};
 use crate::state::Node;
 
@@ -39,6 +40,7 @@ fn render(node: &Node) -> String {
     metrics::counter!("celeris_log_flush_bytes_total").absolute(written.flush);
     render_verification(&node.storage.verification());
     node.backups.render();
+    render_readiness(node);
     exploration::render(node);
     catalog::render(node);
     for (stream, sealed) in node.sealer.iter().flat_map(|sealer| sealer.status()) {
@@ -50,6 +52,17 @@ fn render(node: &Node) -> String {
     // Remove the series of models deleted meanwhile.
     keep_series(node);
     node.series.render()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are f64; bytes of a disk stay below 2^53")]
+fn render_readiness(node: &Node) {
+    metrics::gauge!("celeris_ready").set(u8::from(check_is_ready(node).is_ok()));
+    metrics::gauge!("celeris_store_poisoned").set(u8::from(node.storage.health().is_err()));
+    metrics::gauge!("celeris_disk_needed_bytes").set(node.storage.disk_needed() as f64);
+    if let Ok(space) = DiskSpace::of(node.storage.dir()) {
+        metrics::gauge!("celeris_disk_free_bytes").set(space.free as f64);
+        metrics::gauge!("celeris_disk_total_bytes").set(space.total as f64);
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are f64; milliseconds since 1970 stay below 2^53")]

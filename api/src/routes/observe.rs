@@ -20,6 +20,7 @@ use crate::line_replies::{self, Replies};
 use crate::ndjson::{self, Line, Reading, split_block};
 use crate::routing::{ForUser, WroteNothing, answer_lines};
 use crate::schema::observations::{ObserveBody, ObserveReply, ObservedArray, ObservedLine};
+use crate::scope::{Task, carried};
 use crate::state::Node;
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -82,7 +83,8 @@ async fn observe_lines(
     let parsed = ndjson::read((request.into_body(), form), reading, PARSED_BATCHES).await?;
     let (begun, receiver) = mpsc::channel((node.limits.observations_in_flight / BATCH_LINES).max(1));
     let answering = node.clone();
-    tokio::spawn(async move { begin_all((&node, principal.as_ref()), &model, parsed, begun).await });
+    let beginning = async move { begin_all((&node, principal.as_ref()), &model, parsed, begun).await };
+    tokio::spawn(carried(Task::Lines, beginning));
     let answers = futures_util::stream::unfold((answering, receiver, permit), |(node, mut receiver, permit)| async {
         let batch = receiver.recv().await?.begun().await;
         let answers = match batch {

@@ -19,6 +19,7 @@ use crate::paging;
 use crate::schema::context::ContextFields;
 use crate::schema::ids::{Id, Name};
 use crate::schema::quality::Mean;
+use crate::scope::{Task, carried};
 use crate::state::Node;
 
 /// Default number of events.
@@ -296,7 +297,8 @@ async fn erase_user(State(node): State<Node>, OfUser { model, user }: OfUser) ->
     // A task of its own, so that a client that disconnects does not interrupt the erasure. Erasures
     // rewrite the decisions of whole models, and leave threads to requests that serve.
     let erasing = node.clone();
-    let task = tokio::spawn(async move { node.compute.operate(erased(erasing, model, user)).await });
+    let erase = async move { node.compute.operate(erased(erasing, model, user)).await };
+    let task = tokio::spawn(carried(Task::Erase, erase));
     task.await.map_err(ApiError::internal)??
 }
 

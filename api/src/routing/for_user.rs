@@ -15,6 +15,7 @@ use crate::cluster::{Cluster, Kept, Place, STALE_AFTER, log_of};
 use crate::error::ApiError;
 use crate::extract::{Text, parse};
 use crate::schema::consistency::{Consistency, Reading};
+use crate::scope::note_user;
 use crate::state::Node;
 
 /// An owner that was not confirmed for longer than this answers no more.
@@ -90,6 +91,9 @@ impl<T: DeserializeOwned + Named + Send + Sync> FromRequest<Node> for ForUser<T>
             Ok::<_, ApiError>((text, body, staleness))
         };
         let (text, body, staleness) = read.await.map_err(IntoResponse::into_response)?;
+        if let Some(user) = body.user() {
+            note_user(user);
+        }
         let (Some(cluster), Some(user)) = (&node.cluster, body.user()) else {
             return Ok(Self { body, stale_ms: None });
         };

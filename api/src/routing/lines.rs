@@ -28,6 +28,7 @@ use crate::ingest_pool::{BATCH_LINES, Dispatched, OfStream, PARSED_BATCHES};
 use crate::line_replies;
 use crate::ndjson::{self, Line, Reading, split_block};
 use crate::schema::observations::ObserveBody;
+use crate::scope::{Task, carried};
 use crate::state::Node;
 
 /// The longest time without lines after which a stream to another node gets an empty one, so that
@@ -97,7 +98,7 @@ pub async fn answer_lines(
     let (views, of_answers) = (cluster.watch(), (node.clone(), model.clone(), principal.clone()));
     let answering = Answering::new(of_answers, hop, answered);
     let dealer = Dealer::new((node.clone(), model, principal), hop, (views, answers));
-    tokio::spawn(dealer.deal_all(lines, begun));
+    tokio::spawn(carried(Task::Lines, dealer.deal_all(lines, begun)));
     let replies =
         futures_util::stream::unfold((answering, batches, permit), |(mut answering, mut batches, permit)| async {
             let replies = answering.answer(batches.recv().await?).await;

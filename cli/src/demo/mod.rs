@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 
 use crate::Failure;
+use crate::logging::{self, Form};
 use crate::progress::Report;
 use crate::serve::{announce, asked_to_stop, close, listen, open, runtime, serve};
 use celeris_api::config;
@@ -55,10 +56,11 @@ pub struct Args {
     exit_when_ready: bool,
 }
 
-pub fn run(args: Args) -> Result<(), Failure> {
+pub fn run(args: Args, form: Form) -> Result<(), Failure> {
     let mut config = config::load(None, args.listen.as_deref()).map_err(Failure::BadInput)?;
     // Data sets have ratings from before 2000.
     config.limits.earliest_time = EARLIEST;
+    let _traces = logging::start_node(form, &config)?;
     let temporary = TemporaryFolder::new().map_err(Failure::other)?;
     let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
     runtime()?.block_on(async move {

@@ -2827,6 +2827,11 @@ export interface components {
             /** @description The fields that are wrong; absent if the problem is not about a field. */
             errors?: components["schemas"]["FieldError"][];
             /**
+             * @description The id of the request, as in the header `x-request-id`, by which the log of the node is searched; absent in the answer
+             *     to a line of a stream.
+             */
+            request_id?: string;
+            /**
              * Format: int32
              * @description The HTTP status code.
              */

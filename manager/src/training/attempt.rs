@@ -13,7 +13,8 @@ use std::time::SystemTime;
 
 use celeris_retrain::{Algorithm, External, Job as TrainJob, JobLimits, JobPart, Step};
 use celeris_sandbox::{Limits, Run};
-use celeris_storage::faults;
+use celeris_storage::{SPANS, faults};
+use tracing::Instrument;
 
 use super::export::{Export, ExportPlan, export};
 use super::process::result_of;
@@ -67,7 +68,9 @@ impl Training {
         let (reading, files) = {
             let (training, record, plan) = (Arc::clone(self), record.clone(), plan.clone());
             let (id, dir, term) = (id.clone(), dir.to_owned(), term.clone());
-            blocking(move || training.write_input(&record, (&plan, limits), (&id, attempt, &term), &dir)).await?
+            let exporting = tracing::info_span!(target: SPANS, "retrain.export", celeris.attempt = number);
+            let write = move || training.write_input(&record, (&plan, limits), (&id, attempt, &term), &dir);
+            blocking(write).instrument(exporting).await?
         };
         // Runs a trainer and records its progress, with the engine's name before the phase if it is
         // external.
@@ -91,7 +94,8 @@ impl Training {
                 }
                 true
             };
-            result_of(&run.finish(report).await?, &limits)
+            let training = tracing::info_span!(target: SPANS, "retrain.train", celeris.output = output);
+            result_of(&run.finish(report).instrument(training).await?, &limits)
         };
         if let Some((line, job_file)) = line.zip(files.engine.as_ref()) {
             let spark_script = &dir.join(SPARK_SCRIPT_FILE);

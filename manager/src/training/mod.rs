@@ -16,7 +16,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use celeris_storage::Storage;
+use celeris_storage::{ROOTS, SPANS, Storage};
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 pub use self::jobs::{Job, JobState, Jobs};
 pub use self::reading::{ReadingTraining, Readings};
@@ -206,10 +208,12 @@ impl Training {
         };
         let job = self.jobs.begin((record, &term), &plan.engine, cause)?;
         let (training, id, record) = (Arc::clone(self), job.job.clone(), record.clone());
-        tokio::spawn(async move {
+        let span = job_span(&record, &id);
+        let run = async move {
             let outcome = training.run(&record, &plan, (&id, &term)).await;
             training.finish((&id, &term), outcome);
-        });
+        };
+        tokio::spawn(run.instrument(span));
         Ok(job)
     }
 
@@ -228,11 +232,13 @@ impl Training {
                 let candidate = self.train(record, plan, Work { job: id, attempt, term, dir: &dir }).await?;
                 let (training, record, id, dir) = (Arc::clone(self), record.clone(), id.clone(), dir.clone());
                 let term = term.clone();
+                let validating = tracing::info_span!(target: SPANS, "retrain.conclude");
                 blocking(move || {
                     let concluded = training.conclude((&record, &term), &candidate, &id)?;
                     remove_dir(&dir)?;
                     Ok(concluded)
                 })
+                .instrument(validating)
                 .await
             };
             match attempted.await {
@@ -261,6 +267,7 @@ impl Training {
             let _ = remove_dir(&self.jobs_dir().join(id.as_str()))
                 .inspect_err(|error| tracing::warn!(job = %id, %error, "cannot remove the job's files"));
         }
+        note_outcome(&outcome);
         let ended = self.jobs.finish(id, term, |job| {
             job.finished = Some(SystemTime::now().into());
             match outcome {
@@ -286,11 +293,41 @@ impl Training {
     }
 }
 
+/// The span of a job, the beginning of a trace; it refers to the request that has started the job.
+fn job_span(record: &ModelRecord, id: &JobId) -> Span {
+    let span = tracing::info_span!(
+        target: ROOTS,
+        parent: None,
+        "retrain",
+        celeris.model = record.config.name.as_str(),
+        celeris.job = id.as_str(),
+        celeris.outcome = Empty,
+        otel.status_code = Empty,
+    );
+    span.follows_from(Span::current());
+    span
+}
+
+/// Notes the outcome of a job in its span.
+fn note_outcome(outcome: &Result<Concluded, ManagerError>) {
+    let (name, is_error) = match outcome {
+        Ok(Concluded { serves: true, .. }) => ("succeeded", false),
+        Ok(Concluded { serves: false, .. }) => ("rejected", false),
+        Err(_) => ("failed", true),
+    };
+    let span = Span::current();
+    span.record("celeris.outcome", name);
+    if is_error {
+        span.record("otel.status_code", "ERROR");
+    }
+}
+
 /// Runs blocking work of a job on a thread for it.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ManagerError> + Send + 'static,
 ) -> Result<T, ManagerError> {
-    match tokio::task::spawn_blocking(work).await {
+    let span = Span::current();
+    match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
         Ok(outcome) => outcome,
         // A panic fails the job; the panic message is in the node's log.
         Err(panic) => Err(ManagerError::Trainer { reason: panic.to_string() }),

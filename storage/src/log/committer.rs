@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use celeris_model::{Sequence, Shard};
+use tracing::Span;
 
 use super::Records;
 use super::checkpoints::{self, CHECKPOINT_BYTES};
@@ -20,6 +21,7 @@ use super::watermark::Watermark;
 use crate::database::{Batch, Column};
 use crate::faults;
 use crate::layout::{envelope, event, keys};
+use crate::spans::SPANS;
 
 /// Commits the groups of a term.
 pub(super) struct Committer {
@@ -52,9 +54,11 @@ impl Committer {
             }
             records.space.look();
             faults::reach_in(records.database.path(), "commit");
-            match self.write(&group) {
+            let written = commit_span(&group).in_scope(|| self.write(&group));
+            match written {
                 Ok(bytes) => {
                     last = started.elapsed();
+                    metrics::histogram!("celeris_log_commit_seconds").record(last.as_secs_f64());
                     publish(&records, &group, bytes);
                     term.committed(&group);
                 }
@@ -76,6 +80,19 @@ impl Committer {
         self.commit.commit(group, batch)?;
         Ok(bytes)
     }
+}
+
+/// The span of the write of a group: below that of the first traced caller, and with links to the others. Of those that
+/// share a write, one trace has it.
+fn commit_span(group: &Group) -> Span {
+    let [first, others @ ..] = &*group.traced else { return Span::none() };
+    let span = first.in_scope(|| {
+        tracing::info_span!(target: SPANS, "log.commit", celeris.records = group.work.len(), celeris.bytes = group.bytes)
+    });
+    for other in others {
+        span.follows_from(other);
+    }
+    span
 }
 
 /// Poisons the log if the committer panics, so that no request waits for it forever.

@@ -6,9 +6,11 @@ use std::sync::{Arc, OnceLock};
 use celeris_model::{ObservationId, Partition, Sequence};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use super::reading;
 use crate::error::StorageError;
+use crate::spans::SPANS;
 
 /// A position in the order of commits of one term. Everything at or before a durable position is
 /// durable.
@@ -118,7 +120,7 @@ impl Ticket {
             waits
         };
         // An end wakes the waiter too, even between the store of the position and the notification.
-        let _ = reached.await;
+        let _ = reached.instrument(tracing::info_span!(target: SPANS, "log.wait")).await;
         if progress.is_durable(*position) {
             return Ok(());
         }

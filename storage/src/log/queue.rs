@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use celeris_model::{ObservationId, Partition, Sequence, StreamName, Timestamp};
 use parking_lot::{Condvar, Mutex};
+use tracing::Span;
 
 use super::AckMode;
 use super::checkpoints::Watermarks;
@@ -17,6 +18,7 @@ use crate::database::Change;
 use crate::error::StorageError;
 use crate::layout::hashing::IdHash;
 use crate::options::StorageOptions;
+use crate::spans;
 
 /// A record that is complete except for its sequence.
 pub(super) struct Prepared {
@@ -145,10 +147,15 @@ impl Work {
     }
 }
 
+/// The traced callers of a write, beyond which more are not noted.
+const TRACED_MAX: usize = 64;
+
 /// Tasks that share one write.
 #[derive(Default)]
 pub(super) struct Group {
     pub(super) work: Vec<Work>,
+    /// The spans of callers that are traced.
+    pub(super) traced: Vec<Span>,
     /// Bytes accounted by the queue.
     pub(super) bytes: usize,
     /// Number of tasks whose caller waits.
@@ -174,6 +181,8 @@ struct State {
     last: CommitPosition,
     /// The last assigned sequences.
     sequences: Watermarks,
+    /// The spans of traced callers, with the positions of their tasks.
+    traced: VecDeque<(CommitPosition, Span)>,
     closed: bool,
 }
 
@@ -194,6 +203,7 @@ impl Queue {
             since: Instant::now(),
             last: CommitPosition::default(),
             sequences,
+            traced: VecDeque::new(),
             closed: false,
         };
         Self { state: Mutex::new(state), arrived: Condvar::new(), limits: limits.clone(), progress }
@@ -207,6 +217,7 @@ impl Queue {
         ack: AckMode,
     ) -> Result<Placed, StorageError> {
         let bytes = prepared.bytes();
+        let span = spans::enclosing();
         let mut state = self.state.lock();
         self.check_room(&state, bytes)?;
         let partition = prepared.partition;
@@ -215,6 +226,9 @@ impl Queue {
         handed_out.set(partition, sequence);
         let work = Work::Append { sequence, prepared };
         let position = self.enqueue(&mut state, Waiting { work, bytes, ack });
+        if let Some(span) = span.filter(|_| state.traced.len() < TRACED_MAX) {
+            state.traced.push_back((position, span));
+        }
         Ok(Placed::new(partition, sequence, given, self.progress.ticket(position)))
     }
 
@@ -293,6 +307,7 @@ impl Queue {
     pub(super) fn take(&self, group: &mut Group, patience: Duration) -> bool {
         let returning = group.awaited;
         group.work.clear();
+        group.traced.clear();
         group.awaited = 0;
         group.bytes = 0;
         let mut state = self.state.lock();
@@ -327,6 +342,8 @@ impl Queue {
         state.bytes -= group.bytes;
         state.awaited -= group.awaited;
         group.position = CommitPosition(state.last.0 - state.waiting.len() as u64);
+        let written = state.traced.partition_point(|(position, _)| *position <= group.position);
+        group.traced.extend(state.traced.drain(..written).map(|(_, span)| span));
         true
     }
 

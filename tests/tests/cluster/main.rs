@@ -13,3 +13,4 @@ mod load;
 mod replay;
 mod run;
 mod secured;
+mod traces;

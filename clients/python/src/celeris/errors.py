@@ -19,16 +19,26 @@ class ApiError(CelerisError):
     """A node has refused a request.
 
     `status` is the HTTP status, `kind` the last part of the problem's type such as `invalid-field`, `detail` what is wrong and
-    what to do, and `errors` the fields that are wrong, each with a JSON pointer.
+    what to do, and `errors` the fields that are wrong, each with a JSON pointer. By `request_id` the request is found in the log
+    of the node.
     """
 
-    def __init__(self, status: int, kind: str, detail: str, errors: list[FieldError], retry_after: float | None) -> None:
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        errors: list[FieldError],
+        retry_after: float | None,
+        request_id: str | None = None,
+    ) -> None:
         super().__init__(f"{status} {kind}: {detail}")
         self.status = status
         self.kind = kind
         self.detail = detail
         self.errors = errors
         self.retry_after = retry_after
+        self.request_id = request_id
 
 
 class InvalidRequest(ApiError):
@@ -81,7 +91,8 @@ def error_of(response: httpx.Response) -> ApiError:
     detail = str(problem.get("detail") or response.reason_phrase)
     default = Unavailable if response.status_code >= 500 else ApiError
     of_status = _BY_STATUS.get(response.status_code, default)
-    return of_status(response.status_code, kind, detail, problem.get("errors", []), retry_after_of(response))
+    request_id = response.headers.get("x-request-id")
+    return of_status(response.status_code, kind, detail, problem.get("errors", []), retry_after_of(response), request_id)
 
 
 def retry_after_of(response: httpx.Response) -> float | None:

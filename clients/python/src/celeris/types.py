@@ -597,6 +597,7 @@ class Problem(TypedDict):
 
     detail: str
     errors: NotRequired[list[FieldError]]
+    request_id: NotRequired[str]
     status: int
     title: str
     type: str
