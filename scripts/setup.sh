@@ -57,7 +57,8 @@ install_rust() {
     return 1
 }
 
-# Installs the build dependencies: a C++ compiler and libclang for RocksDB, and Rust; and curl, which the examples use.
+# Installs the build dependencies: a C++ compiler and libclang for RocksDB, Rust, and RocksDB itself; and curl, which the examples
+# use.
 install_build_tools() {
     local missing=()
     command -v c++ >/dev/null || missing+=(g++)
@@ -65,6 +66,46 @@ install_build_tools() {
     command -v curl >/dev/null || missing+=(curl ca-certificates)
     [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
     has_rust || install_rust
+    use_rocksdb
+}
+
+# Compiles RocksDB if it is not in the cache, and has cargo link that one. Where it cannot, cargo compiles its own.
+use_rocksdb() {
+    local folder
+    [ -z "${ROCKSDB_LIB_DIR:-}" ] || return 0
+    if folder=$("$repository/scripts/rocksdb"); then
+        export ROCKSDB_STATIC=1 ROCKSDB_LIB_DIR=$folder
+    else
+        say "cargo compiles RocksDB itself, which takes several times as long"
+    fi
+}
+
+# cargo build with these arguments in the checkout. On a terminal cargo shows how far it is, elsewhere a line now and then does.
+build() {
+    if [ -t 2 ]; then
+        (cd "$repository" && cargo build "$@")
+    else
+        (cd "$repository" && CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=120 cargo build "$@" 2>&1) | show_progress >&2
+    fi
+}
+
+# Reads what cargo prints with a progress bar. The bar becomes a line every 15 seconds, and the list of crates is left out.
+show_progress() {
+    local started=$SECONDS next=$((SECONDS + 15)) drawn line crates='([0-9]+)/([0-9]+)(: .*[^ ])? *$'
+    while IFS= read -r -d $'\r' drawn || [ -n "$drawn" ]; do
+        while IFS= read -r line; do
+            line=${line//$'\e[K'/}
+            case $line in
+            *' Building ['*)
+                [ "$SECONDS" -ge "$next" ] && [[ $line =~ $crates ]] || continue
+                next=$((SECONDS + 15))
+                say "${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} crates, $((SECONDS - started)) s${BASH_REMATCH[3]}"
+                ;;
+            *' Compiling '* | *' Downloaded '* | '') ;;
+            *) printf '%s\n' "$line" ;;
+            esac
+        done <<<"$drawn"
+    done
 }
 
 # Installs the browser for the tests of the web page, which are skipped without it.

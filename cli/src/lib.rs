@@ -4,6 +4,7 @@
 //! benches, which are a separate binary: see `celeris-bench`.
 
 mod backup;
+mod check;
 mod cluster;
 mod completions;
 mod config;
@@ -20,6 +21,7 @@ mod interrupt;
 mod json_lines;
 mod keys;
 mod logging;
+mod man_pages;
 mod models;
 mod node_client;
 mod numbers;
@@ -75,6 +77,7 @@ enum Command {
     Serve(serve::Args),
     /// Prints every key of the configuration with its default and the value in force.
     Config(config::Args),
+    Check(check::Args),
     /// Trains a version in a separate process; called by the node.
     #[command(hide = true)]
     Train(train::Args),
@@ -105,6 +108,8 @@ enum Command {
     /// Downloads public data sets.
     Datasets(datasets::Args),
     Completions(completions::Args),
+    #[command(hide = true)]
+    ManPages(man_pages::Args),
 }
 
 impl Command {
@@ -122,6 +127,7 @@ impl Command {
             | Self::Cluster(_)
             | Self::Export(_) => true,
             Self::Config(_)
+            | Self::Check(_)
             | Self::Import(_)
             | Self::Ingest(_)
             | Self::Status(_)
@@ -131,7 +137,8 @@ impl Command {
             | Self::Evaluate(_)
             | Self::EstimateSize(_)
             | Self::Datasets(_)
-            | Self::Completions(_) => false,
+            | Self::Completions(_)
+            | Self::ManPages(_) => false,
         }
     }
 }
@@ -260,6 +267,7 @@ pub fn run() -> ExitCode {
         Command::Demo(args) => demo::run(args, form),
         Command::Serve(args) => serve::run(args, form),
         Command::Config(args) => config::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Supervise(args) => confined::run_supervisor(&args),
         Command::Become(args) => confined::run_trainer(&args),
@@ -278,6 +286,7 @@ pub fn run() -> ExitCode {
         Command::EstimateSize(args) => estimate_size::run(&args),
         Command::Datasets(args) => datasets::run(args),
         Command::Completions(args) => completions::run(&args),
+        Command::ManPages(args) => man_pages::run(&args),
     };
     exit_code("celeris", outcome)
 }

@@ -76,5 +76,6 @@ pub use joining::{Joined, begin_incarnation, check_recovery, replace_secret};
 pub use log_state::{Phase, Problem};
 pub use login::{Login, ServerTls};
 pub use options::{ClusterOptions, StreamOptions, Timing};
+pub use server_checks::{check_syncing, check_version};
 pub use status::{ClusterStatus, LogStatus, NodeStatus};
 pub use streams::short_name;

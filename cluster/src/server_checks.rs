@@ -73,7 +73,7 @@ struct JetStreamConfig {
 ///
 /// # Errors
 /// `ServerVersion` if it is too old.
-pub(crate) fn check_version(server: &str, version: &str) -> Result<(), ClusterError> {
+pub fn check_version(server: &str, version: &str) -> Result<(), ClusterError> {
     let parsed = parse(version);
     if parsed < NEEDED {
         let (server, version) = (server.to_owned(), version.to_owned());
@@ -90,7 +90,7 @@ pub(crate) fn check_version(server: &str, version: &str) -> Result<(), ClusterEr
 ///
 /// # Errors
 /// `NoSync`, `SyncUnknown`, `MonitorSilent` or `ServerVersion`.
-pub(crate) async fn check_syncing(monitor_urls: &[String]) -> Result<(), ClusterError> {
+pub async fn check_syncing(monitor_urls: &[String]) -> Result<(), ClusterError> {
     if monitor_urls.is_empty() {
         return Err(ClusterError::SyncUnknown { reason: "no monitoring port is named".to_owned() });
     }

@@ -62,9 +62,13 @@ impl DirectoryContents {
     /// Reads the FORMAT file of a directory, which may be in use.
     ///
     /// # Errors
-    /// `UnknownFormat` or `Io`.
+    /// `UnknownFormat`, also of a format that this version does not read; `Io`.
     pub fn of(dir: &Path) -> Result<Self, StorageError> {
-        Ok(match read_format(dir)? {
+        let format = read_format(dir)?;
+        if let Some(format) = &format {
+            format.check_numbers().map_err(|reason| StorageError::UnknownFormat { dir: dir.to_owned(), reason })?;
+        }
+        Ok(match format {
             None => Self::Nothing,
             Some(Format { cluster: None, .. }) => Self::Store,
             Some(Format { cluster: Some(StoredCluster { name, incarnation, .. }), .. }) => {
@@ -96,6 +100,27 @@ impl Format {
             shards: cluster.shards.count(),
         });
         Self { format: FORMAT_VERSION, partitions: PARTITIONS.into(), cluster }
+    }
+
+    /// Checks that this version reads the format.
+    ///
+    /// # Errors
+    /// With the reason, and what to do.
+    fn check_numbers(&self) -> Result<(), String> {
+        let Self { format, partitions, .. } = self;
+        if *format != FORMAT_VERSION {
+            return Err(format!(
+                "it has format {format}, this version reads format {FORMAT_VERSION}; run the version that wrote it, or let that \
+                 version write it as Parquet (`celeris export`) and send this to a new directory (`celeris import`)"
+            ));
+        }
+        if *partitions != u32::from(PARTITIONS) {
+            return Err(format!(
+                "it has {partitions} partitions, this version has {PARTITIONS}, and the count is fixed for the life of a \
+                 store; run the version that wrote it, or import its observations into a new directory"
+            ));
+        }
+        Ok(())
     }
 
     fn text(&self) -> Vec<u8> {
@@ -246,20 +271,7 @@ impl Directory {
     fn check_format(&self) -> Result<(), StorageError> {
         let Some(format) = read_format(&self.path)? else { return self.begin_creation() };
         self.end_creation()?;
-        if format.format != FORMAT_VERSION {
-            let found = format.format;
-            return Err(self.unknown(format!(
-                "it has format {found}, this version reads format {FORMAT_VERSION}; run the version that wrote it, or \
-                 choose another directory"
-            )));
-        }
-        if format.partitions != self.format.partitions {
-            let found = format.partitions;
-            return Err(self.unknown(format!(
-                "it has {found} partitions, this version has {PARTITIONS}, and the count is fixed for the life of a \
-                 store; run the version that wrote it, or import its observations into a new directory"
-            )));
-        }
+        format.check_numbers().map_err(|reason| self.unknown(reason))?;
         if format.cluster != self.format.cluster {
             return Err(self.unknown(self.other_cluster(format.cluster)));
         }

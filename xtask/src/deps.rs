@@ -108,6 +108,7 @@ const RULES: [CrateRule; 25] = [
             "celeris-model",
             "celeris-pipelines",
             "celeris-storage",
+            "celeris-formats",
             "celeris-export",
             "celeris-features",
             "celeris-bandits",

@@ -1,5 +1,5 @@
 //! Developer commands: `cargo xtask NAME`. They run checks that the compiler cannot, in CI, and
-//! install the peers of the benches.
+//! install the peers of the benches. `release` makes what people install.
 
 #![expect(clippy::print_stdout, reason = "a command line answers on stdout")]
 
@@ -9,6 +9,7 @@ mod manifest;
 mod modules;
 mod paths;
 mod peers;
+mod release;
 mod unused;
 mod words;
 
@@ -44,6 +45,9 @@ enum Command {
     /// Installs the Python peers that benches compare with, including Spark, at `$CELERIS_PEERS` or
     /// by default `~/.cache/celeris/peers`.
     Peers,
+    /// Makes what people install: tarball, Debian package, Python wheel, SBOM and checksums, of a binary without the fault
+    /// points of the tests.
+    Release(release::Options),
 }
 
 fn main() -> Result<ExitCode> {
@@ -60,6 +64,10 @@ fn main() -> Result<ExitCode> {
         Command::Words => (words::check(&workspace)?, "comments use plain words"),
         Command::Links => (links::check(&workspace.root)?, "every link leads to a file and heading"),
         Command::Peers => return peers::install().map(|()| ExitCode::SUCCESS),
+        Command::Release(options) => {
+            println!("{}", release::make(&options)?.display());
+            return Ok(ExitCode::SUCCESS);
+        }
     };
     Ok(report(&findings, &workspace.crates, clean))
 }

@@ -32,6 +32,7 @@ use self::moved_decisions::MovedDecisions;
 use crate::access::NodeSecret;
 use crate::hosts::without_port;
 
+pub use celeris_cluster::{check_syncing, check_version};
 pub use download::{Downloader, Reply};
 pub use forward::{Answered, Failure, Forwarder, url_at};
 pub use freshness::{Confirming, Freshness, STALE_AFTER, Settling, Unmeasured};
