@@ -17,6 +17,7 @@ use utoipa::{OpenApi as _, ToResponse};
 
 use crate::access;
 use crate::error::Problem;
+use crate::personalizer::Failure;
 
 /// The description to which every route adds itself.
 #[derive(utoipa::OpenApi)]
@@ -34,6 +35,7 @@ use crate::error::Problem;
     tags(
         (name = "serving", description = "Predictions, rankings, observations and decisions"),
         (name = "items", description = "The catalog"),
+        (name = "personalizer", description = "Requests in the form of Azure Personalizer, with its errors"),
         (name = "users", description = "States, histories and erasure of users"),
         (name = "models", description = "Models, and selections among models"),
         (name = "versions", description = "Versions of a model and the jobs that train them"),
@@ -41,7 +43,7 @@ use crate::error::Problem;
         (name = "quality", description = "Loss, drift, events, exploration and off-policy evaluation"),
         (name = "node", description = "Health and metrics of the node"),
     ),
-    components(schemas(Problem)),
+    components(schemas(Problem, Failure)),
     security((), ("key" = [])),
 )]
 struct Description;
@@ -168,6 +170,13 @@ pub fn complete(description: &mut OpenApi) {
                 let role = Extensions::builder().add("x-celeris-role", role.name()).build();
                 operation.extensions.get_or_insert_default().merge(role);
             }
+            if path.contains(OF_PERSONALIZER) {
+                describe_their_errors(path, operation);
+                describe_successes(operation, &schemas);
+                make_optional(operation, &schemas);
+                add_example(operation, &examples);
+                continue;
+            }
             for status in statuses(path, operation) {
                 let problem = || Ref::from_response_name(name_of(status)).into();
                 operation.responses.responses.entry(status.to_string()).or_insert_with(problem);
@@ -177,6 +186,20 @@ pub fn complete(description: &mut OpenApi) {
             make_optional(operation, &schemas);
             add_example(operation, &examples);
         }
+    }
+}
+
+/// What paths of requests in the form of Azure Personalizer have.
+const OF_PERSONALIZER: &str = "/personalizer/";
+
+/// Describes the problems of a request in the form of Personalizer, which have that form.
+fn describe_their_errors(path: &str, operation: &mut Operation) {
+    for status in statuses(path, operation) {
+        let status = if status == Invalid::STATUS { Malformed::STATUS } else { status };
+        let mut response = problem("What is wrong, in the form of Personalizer.", status);
+        let content = Content::new(Some(Ref::from_schema_name("PersonalizerFailure")));
+        response.content = [("application/json".to_owned(), content.into())].into_iter().collect();
+        operation.responses.responses.entry(status.to_string()).or_insert_with(|| response.into());
     }
 }
 
@@ -229,7 +252,7 @@ fn statuses(path: &str, operation: &Operation) -> Vec<u16> {
         statuses.push(Conflict::STATUS);
     }
     let is_id = |name: &str, place: &ParameterIn| {
-        *place == ParameterIn::Query || ["item", "user", "observation_id", "decision_id"].contains(&name)
+        *place == ParameterIn::Query || ["item", "user", "observation_id", "decision_id", "event_id"].contains(&name)
     };
     if has(is_id) {
         statuses.push(Invalid::STATUS);

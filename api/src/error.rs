@@ -189,6 +189,11 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "conflict", "The request conflicts with the current state", detail)
     }
 
+    /// 501: the node does not do this.
+    pub fn not_implemented(detail: impl ToString) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "not-implemented", "The node does not do this", detail)
+    }
+
     /// 503: the node cannot answer now.
     pub fn unavailable(detail: impl ToString) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The node cannot answer now", detail)

@@ -354,6 +354,21 @@ impl<S: Send + Sync> FromRequestParts<S> for OfObservation {
     }
 }
 
+/// The model of a path, and a text below it.
+pub struct OfPath {
+    pub model: ModelName,
+    pub rest: String,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (model, rest): (String, String) = path_texts(parts, state).await?;
+        Ok(Self { model: model_name(&model)?, rest })
+    }
+}
+
 /// The model and decision of a path.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]

@@ -35,6 +35,7 @@ mod ndjson;
 pub mod node;
 mod paging;
 mod patient_stream;
+mod personalizer;
 pub mod routes;
 mod routing;
 pub mod schema;

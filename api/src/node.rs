@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::ingest_pool::IngestPool;
 use crate::ingests::Ingests;
 use crate::scope::Sampling;
+use crate::personalizer::Personalizer;
 use crate::series::{Live, Series};
 use crate::state::{AppState, Node, WeakNode};
 
@@ -198,6 +199,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         ingests,
         access,
         sampling: Sampling::open(&config.tracing),
+        personalizer: Personalizer::new(config.personalizer.clone()),
         limits: config.limits.clone(),
         permits: Arc::new(Semaphore::new(config.limits.requests)),
         arriving: Arc::new(Semaphore::new(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::header;
 use axum::middleware::from_fn_with_state;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tower::util::option_layer;
@@ -13,6 +13,7 @@ use tower::{Service, ServiceBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
+use crate::cluster::HOP;
 use crate::config;
 use crate::connections::{self, Bounds, Connection};
 use crate::description;
@@ -21,6 +22,7 @@ use crate::middleware::admission::Admission;
 use crate::middleware::limits::{self, Threads};
 use crate::middleware::metrics;
 use crate::middleware::origins::Origins;
+use crate::personalizer::{Addressed, in_their_form};
 use crate::routes;
 use crate::state::Node;
 use crate::tls::Tls;
@@ -46,6 +48,7 @@ fn serving() -> OpenApiRouter<Node> {
         .merge(routes::similar::router())
         .merge(routes::why::router())
         .merge(routes::decisions::router())
+        .merge(routes::personalizer::router())
 }
 
 /// Routes of operators.
@@ -66,6 +69,7 @@ fn operating() -> OpenApiRouter<Node> {
         .merge(routes::keys::router())
         .merge(routes::ingests::router())
         .merge(routes::backups::router())
+        .merge(routes::personalizer::operating())
 }
 
 /// Whom a socket is for.
@@ -115,11 +119,27 @@ fn router(node: Node, origins: Origins, audience: Audience) -> Router {
 }
 
 /// Answers a request and prepares its connection for the next one.
-async fn respond(mut router: Router, connection: Arc<Connection>, request: hyper::Request<Incoming>) -> Response {
+async fn respond(
+    (node, mut router): (Node, Router),
+    connection: Arc<Connection>,
+    request: hyper::Request<Incoming>,
+) -> Response {
     let expects_continue = request.headers().contains_key(header::EXPECT);
     let mut request = connection.track(request);
     request.extensions_mut().insert(connection.clone());
-    let Ok(mut response) = router.call(request).await;
+    // The node that the client has asked gives a forwarded answer its form.
+    let is_hop = request.headers().contains_key(HOP);
+    let mut response = match node.personalizer.address(&mut request) {
+        Ok(Addressed::Theirs) if !is_hop => {
+            let Ok(response) = router.call(request).await;
+            in_their_form(response).await
+        }
+        Ok(_) => {
+            let Ok(response) = router.call(request).await;
+            response
+        }
+        Err(error) => in_their_form(error.into_response()).await,
+    };
     connection.settle(expects_continue, &mut response).await;
     response
 }
@@ -148,7 +168,8 @@ pub async fn serve(
     let accept = |listener: TcpListener, bounds: Bounds, audience: Audience| {
         let origins = Origins::new(config, listener.local_addr()?, node.clone());
         let router = router(node.clone(), origins, audience);
-        let handler = move |connection, request| respond(router.clone(), connection, request);
+        let of_handler = (node.clone(), router);
+        let handler = move |connection, request| respond(of_handler.clone(), connection, request);
         let mut stopping = stopping.clone();
         let shutdown = async move { connections::asked_to_stop(&mut stopping).await };
         Ok::<_, std::io::Error>(connections::serve(listener, (bounds, tls.clone()), handler, shutdown))

@@ -18,6 +18,7 @@ use crate::config::Limits;
 use crate::ingest_pool::IngestPool;
 use crate::ingests::Ingests;
 use crate::scope::Sampling;
+use crate::personalizer::Personalizer;
 use crate::series::Series;
 
 /// A handle to the shared state. It is cloned several times per request, so it is a single pointer.
@@ -78,6 +79,8 @@ pub struct AppState {
     pub access: Access,
     /// Which requests are recorded; `None` if nothing collects traces.
     pub sampling: Option<Sampling>,
+    /// Requests in the form of Azure Personalizer.
+    pub personalizer: Personalizer,
     /// Limits of requests.
     pub limits: Limits,
     /// One permit per concurrent request.

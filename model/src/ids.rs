@@ -164,6 +164,10 @@ text_id!(
     DecisionId, "decision_id", check_id
 );
 text_id!(
+    /// The name of a request for rankings, by which its client repeats, activates and rewards it.
+    EventId, "event_id", check_id
+);
+text_id!(
     /// The name of a stream: the log to which observations and items belong; several models may
     /// learn from one stream.
     StreamName, "stream", check_name

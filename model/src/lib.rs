@@ -23,6 +23,7 @@ pub mod observation;
 mod origin;
 mod placement;
 pub mod posterior;
+mod ranking_event;
 mod sampler;
 mod shards;
 mod time;
@@ -36,8 +37,7 @@ pub use decision::{
 };
 pub use error::ModelError;
 pub use ids::{
-    DecisionId, ItemId, ModelId, ModelName, NodeName, ObservationId, Partition, Sequence, SourceId, StreamName,
-    UserEpoch, UserId, VersionId,
+    DecisionId, EventId, ItemId, ModelId, ModelName, NodeName, ObservationId, Partition, Sequence, SourceId, StreamName, UserEpoch, UserId, VersionId,
 };
 pub use influence::Influence;
 pub use label_range::LabelRange;
@@ -50,6 +50,7 @@ pub use posterior::prediction_loss::PREDICTION_LOSS_MAX;
 pub use posterior::prior::Prior;
 pub use posterior::user_model::{Estimate, Example, History, UserModel};
 pub use posterior::{canonical, learning, preference, prior, user_model};
+pub use ranking_event::{Chance, EventSlot, HeldReward, RankingEvent};
 pub use sampler::Sampler;
 pub use shards::{LogId, Shard, Shards};
 pub use time::Timestamp;

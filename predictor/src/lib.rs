@@ -40,8 +40,8 @@ mod version;
 pub use activation::{Activation, Hot, Prepared, Share, Warmed};
 pub use attribution::Attribution;
 pub use catalog::{
-    DefineElsewhere, Edited, FoundItems, ItemCatalog, ItemChange, ItemEdit, ItemSearch, ItemView, ListedItem,
-    SearchView,
+    DefineElsewhere, Edited, FoundItems, ItemCatalog, ItemChange, ItemDescription, ItemEdit, ItemSearch, ItemView,
+    ListedItem, SearchView,
 };
 pub use error::PredictorError;
 pub use explain::{
@@ -56,7 +56,10 @@ pub use label_rule::{LabelRule, LabelsOutside};
 pub use loss::LossEvent;
 pub use models::{Models, ShadowSample, Unserved};
 pub use predictor::{Predictor, PredictorOptions};
-pub use ranking::{DecisionLogging, PolicyInputs, PredictRequest, Predictions, Ranked, Ranking, Scored, TopkRequest};
+pub use ranking::{
+    Choice, ChooseRequest, DecisionLogging, PolicyInputs, PredictRequest, Predictions, Ranked, Ranking, Scored,
+    TopkRequest,
+};
 pub use recommend::{
     Aggregate, Audience, Boost, EmptyReason, Page, PastItem, RecommendRequest, Recommendation, Recommender, SeenRule,
     Similar, SimilarItem, SimilarRequest,

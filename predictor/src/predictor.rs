@@ -20,7 +20,8 @@ use crate::ingest::{Erased, Ingest};
 use crate::loss::LossEvent;
 use crate::models::Models;
 use crate::ranking::{
-    DecisionLog, DecisionLogging, PredictRequest, Predictions, Ranker, Ranking, Scorer, Seed, TopkRequest,
+    Choice, ChooseRequest, DecisionLog, DecisionLogging, PredictRequest, Predictions, Ranker, Ranking, Scorer, Seed,
+    TopkRequest,
 };
 use crate::recommend::{RecommendRequest, Recommendation, Recommender, Recommending, SeenCache};
 use crate::selection::without_segment;
@@ -215,6 +216,14 @@ impl Predictor {
                 self.ranker.topk_by_model(request, seed).await
             }
         }
+    }
+
+    /// Chooses one of a few items with the probability of each, and records the decision.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `IsSelection`, `NoItems`, `Bandit` or `Storage`.
+    pub async fn choose(&self, request: &ChooseRequest) -> Result<Choice, PredictorError> {
+        self.ranker.choose(request).await
     }
 
     /// Recommends from the whole catalog, and records the decision.

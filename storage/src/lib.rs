@@ -103,7 +103,9 @@ mod store;
 mod verification;
 
 pub use database::BytesWritten;
-pub use decisions::{DecisionCounters, DecisionRange, Decisions, ErasingDecisions, LateCandidates, LatePropensity};
+pub use decisions::{
+    AddedEvent, DecisionCounters, DecisionRange, Decisions, ErasingDecisions, LateCandidates, LatePropensity,
+};
 pub use directory::{ClusterIdentity, DirectoryContents, DirectoryLock};
 pub use disk_space::DiskSpace;
 pub use erased_users::ErasedUsers;

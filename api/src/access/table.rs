@@ -19,7 +19,7 @@ pub enum Needs {
 /// An operation: method and path as in the description, and what it needs.
 type Operation = (Method, &'static str, Needs);
 
-static OPERATIONS: [Operation; 62] = {
+static OPERATIONS: [Operation; 70] = {
     use Needs::{Filtered, Nothing, OfModel, OfNode};
     use Role::{Admin, Observe, Operate, Predict};
     [
@@ -30,6 +30,14 @@ static OPERATIONS: [Operation; 62] = {
         (Method::POST, "/v1/models/{model}/observations", OfModel(Observe)),
         (Method::PUT, "/v1/models/{model}/observations/{observation_id}", OfModel(Observe)),
         (Method::DELETE, "/v1/models/{model}/observations/{observation_id}", OfModel(Observe)),
+        (Method::POST, "/v1/models/{model}/personalizer/rank", OfModel(Predict)),
+        (Method::POST, "/v1/models/{model}/personalizer/events/{event_id}/reward", OfModel(Observe)),
+        (Method::POST, "/v1/models/{model}/personalizer/events/{event_id}/activate", OfModel(Observe)),
+        (Method::POST, "/v1/models/{model}/personalizer/multislot/rank", OfModel(Predict)),
+        (Method::POST, "/v1/models/{model}/personalizer/multislot/events/{event_id}/reward", OfModel(Observe)),
+        (Method::POST, "/v1/models/{model}/personalizer/multislot/events/{event_id}/activate", OfModel(Observe)),
+        (Method::GET, "/v1/models/{model}/personalizer/configurations/service", OfModel(Predict)),
+        (Method::PUT, "/v1/models/{model}/personalizer/configurations/service", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/users", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/users/{user}", OfModel(Operate)),
         (Method::DELETE, "/v1/models/{model}/users/{user}", OfModel(Admin)),

@@ -6,6 +6,7 @@
 mod connector;
 pub mod context_fields;
 mod download;
+pub mod events;
 mod forward;
 mod freshness;
 mod headers;

@@ -9,6 +9,7 @@ mod cluster_tls;
 mod limits;
 mod memory;
 mod otel_variables;
+mod personalizer;
 mod server;
 mod sizes;
 mod sources;
@@ -26,6 +27,7 @@ pub use ingest::{Ingest, Kafka, Nats, SaslMechanism, Start, TimeUnit};
 pub use cluster_tls::ClusterTls;
 pub use limits::Limits;
 pub use memory::Memory;
+pub use personalizer::Personalizer;
 pub use server::Server;
 pub use sources::{load, load_from};
 pub use store::{Decisions, Sealing, Verification};
@@ -59,6 +61,9 @@ pub struct Config {
     /// Recording of decisions.
     #[schema(inline)]
     pub decisions: Decisions,
+    /// Requests in the form of Azure Personalizer.
+    #[schema(inline)]
+    pub personalizer: Personalizer,
     /// Trainers and their limits.
     #[schema(inline)]
     pub training: Training,

@@ -54,6 +54,7 @@ pub fn load_from(
     config.server.check()?;
     config.auth.check()?;
     config.decisions.check()?;
+    config.personalizer.check()?;
     config.training.options()?;
     Ingest::check_all(&config.ingest)?;
     config.cluster.check(&config.server)?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::cluster;
@@ -21,6 +21,7 @@ use crate::error::ApiError;
 use crate::hosts::{host_of, without_port};
 use crate::middleware::limits::rejected;
 use crate::scope::{RequestId, TraceParent};
+use crate::personalizer::KEY_HEADER;
 use crate::state::Node;
 
 /// Path prefix of the API.
@@ -80,6 +81,7 @@ impl Origins {
                 TraceParent::STATE,
             ])
             .expose_headers([RequestId::HEADER])
+            .allow_headers([header::CONTENT_TYPE, header::AUTHORIZATION, HeaderName::from_static(KEY_HEADER)])
             .max_age(PREFLIGHT_MAX_AGE);
         (!self.sites.is_empty()).then_some(cors)
     }

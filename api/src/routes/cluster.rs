@@ -16,10 +16,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::cluster::context_fields::{self, Definition};
+use crate::cluster::events::{self, DescribedActions, NamedEvent};
 use crate::cluster::{PACE, StoreCopy, written_body};
 use crate::description::NotFound;
 use crate::error::ApiError;
 use crate::extract::InObject;
+use crate::routes::personalizer::write_here;
 use crate::schema::cluster::{ClusterMap, ClusterReply, DrainReply};
 use crate::state::Node;
 
@@ -36,6 +38,8 @@ pub fn router() -> OpenApiRouter<Node> {
 pub fn for_nodes() -> axum::Router<Node> {
     axum::Router::new()
         .route(context_fields::PATH, axum::routing::post(define_context_fields))
+        .route(events::PATH, axum::routing::post(get_ranking_event))
+        .route(events::ACTIONS_PATH, axum::routing::post(describe_actions))
         .route("/v1/cluster/copy", axum::routing::get(get_copy))
         .route("/v1/cluster/decisions/{model}/{decision}", axum::routing::get(get_decision))
         .route("/v1/cluster/objects/{object}", axum::routing::get(get_object))
@@ -44,6 +48,10 @@ pub fn for_nodes() -> axum::Router<Node> {
 
 fn replication_of(node: &Node) -> Result<&Replication, ApiError> {
     node.replication.as_deref().ok_or_else(|| ApiError::not_found("the node is in no cluster"))
+}
+
+fn check_is_member(node: &Node) -> Result<(), ApiError> {
+    node.cluster.as_ref().map(drop).ok_or_else(|| ApiError::not_found("the node is in no cluster"))
 }
 
 /// Returns the nodes of the cluster, which of them answers for which users, and how far the logs are.
@@ -155,6 +163,28 @@ async fn get_decision(
     let found = found.filter(|decision| !node.storage.decisions().is_erased(decision));
     let found = found.ok_or_else(|| ApiError::not_found(format!("decision {decision} is not on this node")))?;
     Ok(Json(&*found).into_response())
+}
+
+/// An event that was made here.
+async fn get_ranking_event(
+    State(node): State<Node>,
+    Json(NamedEvent { model, event: id }): Json<NamedEvent>,
+) -> Result<Response, ApiError> {
+    check_is_member(&node)?;
+    let found = node.storage.decisions().event(ModelId(model), &id)?;
+    let found = found.ok_or_else(|| ApiError::not_found(format!("event {id} is not on this node")))?;
+    Ok(Json(found).into_response())
+}
+
+/// Describes actions as items, as the owner of the catalog.
+async fn describe_actions(
+    State(node): State<Node>,
+    Json(DescribedActions { model, actions }): Json<DescribedActions>,
+) -> Result<StatusCode, ApiError> {
+    check_is_member(&node)?;
+    let describe = move || write_here(&node, &model, actions);
+    tokio::task::spawn_blocking(describe).await.map_err(ApiError::internal)??;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The bytes of an object.

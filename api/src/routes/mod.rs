@@ -20,6 +20,7 @@ pub mod objects;
 pub mod observations;
 pub mod observe;
 pub mod page;
+pub mod personalizer;
 pub mod pipelines;
 pub mod predict;
 pub mod quality;

@@ -163,7 +163,7 @@ impl Exchange<'_> {
     /// owns them still.
     fn found_nothing(&self, response: &Response) -> Option<Partition> {
         let is_write = match self.rule.route {
-            Route::UserInPath | Route::Observation => true,
+            Route::UserInPath | Route::Observation | Route::Event => true,
             Route::UserInBody => self.rule.repeat == Repeat::WithId,
             _ => false,
         };

@@ -23,6 +23,9 @@ const STALENESS_MAX: Duration = Duration::from_secs(60);
 
 /// A body that names its user.
 pub trait Named {
+    /// Completes the body by settings of the node, before anything else is asked of it.
+    fn complete(&mut self, _node: &Node) {}
+
     /// The user whose owner answers; `None` if any node can.
     fn user(&self) -> Option<&UserId>;
 
@@ -86,7 +89,8 @@ impl<T: DeserializeOwned + Named + Send + Sync> FromRequest<Node> for ForUser<T>
         let (parts, body) = request.into_parts();
         let read = async {
             let Text(text) = Text::read(&parts.headers, body).await?;
-            let body: T = parse(&text)?;
+            let mut body: T = parse(&text)?;
+            body.complete(node);
             let staleness = staleness(&parts.uri, &body)?;
             Ok::<_, ApiError>((text, body, staleness))
         };

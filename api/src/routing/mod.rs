@@ -5,6 +5,7 @@
 //! are found by the extractor [`ForUser`], so that a body is parsed once. `lines.rs` deals streams.
 //! A node on its own uses none of this.
 
+mod events;
 mod exchange;
 mod for_user;
 mod gather;
@@ -24,6 +25,7 @@ use crate::error::ApiError;
 use crate::media_types::MediaType;
 use crate::state::Node;
 
+pub use events::find as find_event;
 pub use exchange::WroteNothing;
 use exchange::{Carried, Exchange};
 pub use for_user::ForUser;
@@ -81,6 +83,11 @@ where
             (request, Located::Here) => return run(request).await,
             (request, Located::Unknown) if hop.is_some() => return run(request).await,
             (request, Located::Unknown) => return observations::ask_all(cluster, kept(request).await?, run).await,
+        },
+        Route::Event => match events::locate(node, request).await? {
+            (request, Some(partition)) => (request, Some(Target::Users(partition))),
+            // The handler says that there is no such event.
+            (request, None) => return run(request).await,
         },
         route => {
             let (request, target) = target_of(route, request).await;
@@ -140,7 +147,7 @@ async fn target_of(route: Route, request: Request) -> (Request, Option<Target>) 
             });
             return (request, target);
         }
-        Route::Any | Route::Lines | Route::UserInBody | Route::Observation => None,
+        Route::Any | Route::Lines | Route::UserInBody | Route::Observation | Route::Event => None,
     };
     (request, target)
 }

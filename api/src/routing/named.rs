@@ -5,8 +5,10 @@ use celeris_model::{UserEpoch, UserId};
 use super::for_user::Named;
 use crate::schema::consistency::Consistency;
 use crate::schema::observations::ObserveBody;
+use crate::schema::personalizer::{RankBody, RankSlotsBody};
 use crate::schema::predictions::PredictBody;
 use crate::schema::rankings::{RecommendBody, TopkBody};
+use crate::state::Node;
 
 impl Named for PredictBody {
     fn user(&self) -> Option<&UserId> {
@@ -50,5 +52,33 @@ impl Named for ObserveBody {
 
     fn reads(&self) -> Option<(Consistency, Option<UserEpoch>)> {
         None
+    }
+}
+
+impl Named for RankBody {
+    fn complete(&mut self, node: &Node) {
+        self.circumstances = node.personalizer.circumstances(&self.context_features);
+    }
+
+    fn user(&self) -> Option<&UserId> {
+        self.circumstances.user.as_ref()
+    }
+
+    fn reads(&self) -> Option<(Consistency, Option<UserEpoch>)> {
+        Some((Consistency::default(), None))
+    }
+}
+
+impl Named for RankSlotsBody {
+    fn complete(&mut self, node: &Node) {
+        self.circumstances = node.personalizer.circumstances(&self.context_features);
+    }
+
+    fn user(&self) -> Option<&UserId> {
+        self.circumstances.user.as_ref()
+    }
+
+    fn reads(&self) -> Option<(Consistency, Option<UserEpoch>)> {
+        Some((Consistency::default(), None))
     }
 }

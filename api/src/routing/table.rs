@@ -24,6 +24,8 @@ pub enum Route {
     Decision,
     /// The owner of the user of an observation: of the parameter `user`, or looked up by the id.
     Observation,
+    /// The owner of the user of an event, which is looked up by its id.
+    Event,
     /// The node that received them deals lines by the owners of their users.
     Lines,
 }
@@ -52,7 +54,7 @@ type Operation = (Method, &'static str, Route, Repeat);
 static OPERATIONS: [Operation; 60] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
-        Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Lines, Observation, UserInBody, UserInPath,
+        Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Event, Lines, Observation, UserInBody, UserInPath,
     };
     [
         (Method::POST, "/v1/models/{model}/predict", UserInBody, Safe),
@@ -62,6 +64,14 @@ static OPERATIONS: [Operation; 60] = {
         (Method::POST, "/v1/models/{model}/observations", Lines, Never),
         (Method::PUT, "/v1/models/{model}/observations/{observation_id}", Observation, Safe),
         (Method::DELETE, "/v1/models/{model}/observations/{observation_id}", Observation, Safe),
+        (Method::POST, "/v1/models/{model}/personalizer/rank", UserInBody, Safe),
+        (Method::POST, "/v1/models/{model}/personalizer/events/{event_id}/reward", Event, Safe),
+        (Method::POST, "/v1/models/{model}/personalizer/events/{event_id}/activate", Event, Safe),
+        (Method::POST, "/v1/models/{model}/personalizer/multislot/rank", UserInBody, Safe),
+        (Method::POST, "/v1/models/{model}/personalizer/multislot/events/{event_id}/reward", Event, Safe),
+        (Method::POST, "/v1/models/{model}/personalizer/multislot/events/{event_id}/activate", Event, Safe),
+        (Method::GET, "/v1/models/{model}/personalizer/configurations/service", CoordinatorIfReached, Safe),
+        (Method::PUT, "/v1/models/{model}/personalizer/configurations/service", Coordinator, Safe),
         (Method::GET, "/v1/models/{model}/users", Any, Safe),
         (Method::GET, "/v1/models/{model}/users/{user}", UserInPath, Safe),
         (Method::DELETE, "/v1/models/{model}/users/{user}", UserInPath, Safe),

@@ -107,6 +107,7 @@ pub mod jobs;
 pub mod keys;
 pub mod models;
 pub mod observations;
+pub mod personalizer;
 pub mod pipelines;
 pub mod policies;
 pub mod policy_evaluation;

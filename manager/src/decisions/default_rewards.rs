@@ -181,6 +181,11 @@ impl DecisionMaintenance {
                     continue;
                 }
             }
+            // What was not shown says nothing of its user.
+            if self.storage.decisions().awaits_activation(model, &decision.id)? {
+                reached = Some(decision.id.clone());
+                continue;
+            }
             let given = Given { label: reward.label, due: Timestamp(decision.timestamp.0 + reward.after_ms()) };
             let slots = reward.slots.min(u32::try_from(decision.shown.len()).unwrap_or(u32::MAX));
             for slot in 0..slots {

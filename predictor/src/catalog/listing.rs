@@ -52,7 +52,46 @@ pub struct ItemView {
     pub attributes: Option<Map<String, Value>>,
 }
 
+/// What is known of an item that a request describes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ItemDescription {
+    pub is_deleted: bool,
+    /// Whether the stream knows the item: it was described, observed or trained on.
+    pub is_known: bool,
+    /// Attributes supplied by a caller, if any.
+    pub attributes: Option<Map<String, Value>>,
+    /// Features supplied by a caller, if any.
+    pub given_features: Option<Vec<f32>>,
+    /// Whether nothing but the constant is among its factors under the active version.
+    pub is_plain: bool,
+    /// The number of factors of the active version, without the constant.
+    pub factors: usize,
+    /// The number of items of the stream.
+    pub items: usize,
+}
+
 impl ItemCatalog {
+    /// What is known of an item, deleted or not.
+    ///
+    /// # Errors
+    /// `UnknownModel`, `IsSelection` or `Storage`.
+    pub fn description(&self, model: &ModelName, item: &ItemId) -> Result<ItemDescription, PredictorError> {
+        let served = self.models.get(model)?;
+        let version = served.active.load_full();
+        let resolved = self.features.resolve(&version, FeatureScope::of_catalog(&served.stream), item)?;
+        let factors = version.table_dim.saturating_sub(1);
+        let given = self.storage.items().given_features(served.id, item)?;
+        Ok(ItemDescription {
+            is_deleted: served.catalog.is_deleted(item),
+            is_known: resolved.known() || served.catalog.is_observed(item),
+            attributes: self.storage.items().get(&served.stream, item)?.map(|record| record.attributes),
+            given_features: given.map(|given| given.features),
+            is_plain: resolved.features().iter().take(factors).all(|factor| *factor == 0.0),
+            factors,
+            items: served.catalog.size().items,
+        })
+    }
+
     /// A page of the catalog's items, described, observed or trained on, that match `search`, in the order of
     /// their ids, after `after`. Includes items that are currently unavailable.
     ///

@@ -34,7 +34,7 @@ use crate::version::ServingVersion;
 pub use context_fields::DefineElsewhere;
 pub(crate) use context_fields::read as read_fields;
 pub use edits::{Edited, ItemChange, ItemEdit};
-pub use listing::{FoundItems, ItemSearch, ItemView, ListedItem};
+pub use listing::{FoundItems, ItemDescription, ItemSearch, ItemView, ListedItem};
 
 /// The catalogs and search indexes of a node.
 pub struct ItemCatalog {

@@ -2,6 +2,7 @@
 
 mod arrangement;
 mod by_selection;
+mod choose;
 mod decision_log;
 mod drawing;
 mod inputs;
@@ -18,6 +19,7 @@ use crate::selections::Selections;
 use crate::users::UserStore;
 
 pub(crate) use arrangement::{Arrangement, is_arranged};
+pub use choose::{Choice, ChooseRequest};
 pub use decision_log::DecisionLogging;
 pub(crate) use decision_log::{DecisionLog, RankedSlots, RankingInput, inputs_digest, new_decision_id};
 pub(crate) use drawing::{Draw, Seed, explored};

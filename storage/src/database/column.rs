@@ -18,6 +18,7 @@ pub(crate) enum Column {
     Decisions,
     DecidedFor,
     DecisionsErased,
+    RankingEvents,
 }
 
 impl Column {
@@ -54,6 +55,7 @@ impl Column {
             Self::Decisions => "decisions",
             Self::DecidedFor => "decided_for",
             Self::DecisionsErased => "decisions_erased",
+            Self::RankingEvents => "ranking_events",
         }
     }
 

@@ -9,6 +9,7 @@
 
 mod counters;
 mod erasing;
+mod events;
 mod reading;
 mod scrubbing;
 mod stored;
@@ -28,6 +29,7 @@ use parking_lot::Mutex;
 use self::counters::Counters;
 pub use self::counters::DecisionCounters;
 pub use self::erasing::ErasingDecisions;
+pub use self::events::AddedEvent;
 pub use self::reading::DecisionRange;
 use self::token_bucket::TokenBucket;
 use crate::database::{Column, Database, Durability, Tuning};
@@ -36,7 +38,7 @@ use crate::error::StorageError;
 use crate::layout::keys;
 use crate::options::StorageOptions;
 
-const COLUMNS: &[Column] = &[Column::Decisions, Column::DecidedFor, Column::DecisionsErased];
+const COLUMNS: &[Column] = &[Column::Decisions, Column::DecidedFor, Column::DecisionsErased, Column::RankingEvents];
 
 /// The candidates of a decision, computed by the writer thread, so that requests do not wait for
 /// thousands of ids.

@@ -13,7 +13,7 @@ use crate::layout::envelope::{corrupt, sealed, unseal};
 use crate::layout::keys::{self, KeyReader};
 
 /// Maximum number of decisions that one step of a deletion removes.
-const EXPIRED_AT_ONCE: usize = 1024;
+pub(super) const EXPIRED_AT_ONCE: usize = 1024;
 
 /// A range of one model's decisions, by the time in their ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,7 +190,7 @@ impl Decisions {
         Ok(erasing)
     }
 
-    /// Deletes some of a model's decisions made before `before`, the oldest first, and returns
+    /// Deletes some of a model's decisions made before `before`, the oldest first, with their events, and returns
     /// their number: 0 once there are none left. The disk space is reclaimed by RocksDB's
     /// compactions. Blocks the thread.
     ///
@@ -209,11 +209,12 @@ impl Decisions {
             expired += 1;
             Ok(if expired < EXPIRED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
-        if expired > 0 {
+        let events = self.shared.expire_events(&mut batch, model, before)?;
+        if expired + events > 0 {
             batch.commit(Durability::Buffered)?;
         }
         self.shared.counters.expire(expired as u64);
-        Ok(expired as u64)
+        Ok((expired + events) as u64)
     }
 
     /// Total number of a model's decisions that have been erased with their users: if it has
@@ -252,8 +253,10 @@ impl Shared {
         let prefix = range.from.len();
         let mut erased = 0;
         self.database.scan(Column::DecidedFor, range, Access::Lookup, |key, _| {
-            batch.delete(Column::Decisions, &keys::decision(model, &decided(key, prefix)?));
+            let id = decided(key, prefix)?;
+            batch.delete(Column::Decisions, &keys::decision(model, &id));
             batch.delete(Column::DecidedFor, key);
+            self.delete_event_of(batch, model, &id)?;
             erased += 1;
             Ok(ControlFlow::Continue(()))
         })?;

@@ -32,11 +32,13 @@ impl Shared {
             let range = KeyRange::prefix(keys::of_model(*model));
             database.compact(Column::DecidedFor, &range)?;
             database.compact(Column::Decisions, &range)?;
+            database.compact(Column::RankingEvents, &range)?;
         }
         // These changes, one of them without content, have the manifest rewritten without the
         // deleted files.
         let mut batch = database.batch();
         batch.delete(Column::DecidedFor, &[]);
+        batch.delete(Column::RankingEvents, &[]);
         for model in models {
             batch.delete(Column::DecisionsErased, &keys::unscrubbed_decisions(*model));
         }

@@ -33,14 +33,16 @@
 //! | `decisions`       | model id, decision id                      | sealed decision                           |
 //! | `decided_for`     | model id, user, decision id                | nothing                                   |
 //! | `decisions_erased`| model id                                   | sealed count                              |
+//! | `ranking_events`  | model id, byte 0, event id                 | sealed [event](celeris_model::RankingEvent)|
+//! |                   | model id, byte 1, decision id              | sealed event id                           |
 //!
-//! The last three are in a separate database. "Sealed" is explained in [`super::envelope`].
+//! The last four are in a separate database. "Sealed" is explained in [`super::envelope`].
 //!
 //! [hash]: super::hashing
 //! [event]: super::event
 
 use celeris_model::{
-    DecisionId, ItemId, ModelId, Partition, Sequence, Shard, SourceId, StreamName, UserEpoch, UserId, VersionId,
+    DecisionId, EventId, ItemId, ModelId, Partition, Sequence, Shard, SourceId, StreamName, UserEpoch, UserId, VersionId,
 };
 
 use super::hashing::{IdHash, UserHash};
@@ -297,6 +299,25 @@ pub(crate) fn decided_for(model: ModelId, user: &UserId, id: &DecisionId) -> Vec
 /// Prefix of the decisions for a user.
 pub(crate) fn all_decided_for(model: ModelId, user: &UserId) -> Vec<u8> {
     with_text(of_model(model), user.as_str())
+}
+
+/// An event of a client.
+pub(crate) fn ranking_event(model: ModelId, id: &EventId) -> Vec<u8> {
+    let mut key = of_model(model);
+    key.push(0);
+    with_text(key, id.as_str())
+}
+
+/// The index entry of an event by one of its decisions.
+pub(crate) fn event_of_decision(model: ModelId, id: &DecisionId) -> Vec<u8> {
+    with_text(all_events_of_decisions(model), id.as_str())
+}
+
+/// Prefix of the index of events by their decisions.
+pub(crate) fn all_events_of_decisions(model: ModelId) -> Vec<u8> {
+    let mut key = of_model(model);
+    key.push(1);
+    key
 }
 
 /// Parses a key. Every method returns `None` if the key does not have that part.

@@ -32,6 +32,7 @@ mod openapi;
 mod options;
 mod out_of_service;
 mod parts;
+mod personalizer;
 mod policies;
 mod policy_evaluation;
 mod read_your_writes;

@@ -5,9 +5,15 @@ use std::collections::BTreeSet;
 use celeris_tests::Node;
 use serde_json::{Value, json};
 
-/// Schemas that allow any JSON, by the end of their path: attributes of items, also of those that a pipeline is run on, and
-/// details of events.
-const FREE_FORM: [&str; 3] = ["/properties/attributes", "/properties/details", "RunRecord/properties/item"];
+/// Schemas that allow any JSON, by the end of their path: attributes of items, also of those that a pipeline is run on,
+/// details of events, and features in the form of Personalizer.
+const FREE_FORM: [&str; 5] = [
+    "/properties/attributes",
+    "/properties/details",
+    "RunRecord/properties/item",
+    "/properties/contextFeatures/items",
+    "/properties/features/items",
+];
 
 fn node() -> (tempfile::TempDir, Node, Value) {
     let dir = tempfile::tempdir().unwrap();
