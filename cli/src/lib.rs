@@ -89,6 +89,13 @@ enum Command {
     Become(confined::BecomeArgs),
     /// Streams feedback from files into a running node.
     Import(import::Args),
+    /// Streams logs of decisions in dsjson, as Azure Personalizer stores them, into a running node.
+    ///
+    /// FILE is a file or the folder of the logs, with folders for years, months and days. Each slot of a decision becomes
+    /// an observation: of the item that was shown, with minus its cost as the label and the fields of the context. The
+    /// user is the field `User.id`, or the one that `--map user=context.NAME` names.
+    #[command(long_about)]
+    ImportPersonalizer(import::Args),
     /// Shows whether a running node is ready, its models and its latest jobs.
     Status(status::Args),
     /// Lists the models of a running node.
@@ -101,7 +108,7 @@ enum Command {
     Restore(restore::Args),
     Cluster(cluster::Args),
     Pipelines(pipelines::Args),
-    /// Exports the store of a stopped node as Parquet.
+    /// Exports the store of a stopped node as Parquet, or its decisions in dsjson for Vowpal Wabbit.
     Export(export::Args),
     Evaluate(evaluate::Args),
     EstimateSize(estimate_size::Args),
@@ -130,6 +137,7 @@ impl Command {
             | Self::Check(_)
             | Self::Import(_)
             | Self::Ingest(_)
+            | Self::ImportPersonalizer(_)
             | Self::Status(_)
             | Self::Models(_)
             | Self::Retrain(_)
@@ -204,7 +212,9 @@ impl From<ExportError> for Failure {
     fn from(error: ExportError) -> Self {
         match error {
             ExportError::Storage(error) => error.into(),
-            ExportError::Format(_) | ExportError::FolderNotEmpty { .. } => Self::bad_input(error),
+            ExportError::Format(_) | ExportError::FolderNotEmpty { .. } | ExportError::UnknownModel { .. } => {
+                Self::bad_input(error)
+            }
             other => Self::other(other),
         }
     }
@@ -272,6 +282,7 @@ pub fn run() -> ExitCode {
         Command::Supervise(args) => confined::run_supervisor(&args),
         Command::Become(args) => confined::run_trainer(&args),
         Command::Import(args) => import::run(&args),
+        Command::ImportPersonalizer(args) => import::run_personalizer(&args),
         Command::Status(args) => status::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Ingest(args) => ingest::run(&args),

@@ -76,6 +76,14 @@ pub enum DatasetError {
         line: u64,
         bytes_max: usize,
     },
+    /// A line is no logged decision.
+    #[error("{}:{line}: {problem}", .file.display())]
+    BadLine {
+        file: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        problem: String,
+    },
     /// A file has more entries than are read into memory.
     #[error("{}: more than {max} {what}; too many to hold in memory", .file.display())]
     TooMany {

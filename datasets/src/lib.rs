@@ -5,11 +5,12 @@
 //! ratings with the types of `celeris-model`, and errors name the location in the file.
 //!
 //! Modules: [`Dataset`] is the result type; [`movielens`] reads files (completely with
-//! [`Dataset::load`], or one rating at a time with [`read_ratings`]); [`open_bandit`] reads logs of
+//! [`Dataset::load`], or one rating at a time with [`read_ratings`]); [`open_bandit`] and [`dsjson`] read logs of
 //! a policy; [`synthetic`] generates films and users with known tastes, and clicks in contexts;
 //! [`fetch()`] downloads, into a [`TemporaryFolder`] first; [`DatasetError`] is the error type.
 
 mod dataset;
+pub mod dsjson;
 mod error;
 pub mod fetch;
 mod lines;

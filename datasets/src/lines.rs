@@ -21,11 +21,18 @@ pub(crate) struct Lines {
     reader: Box<dyn BufRead + Send>,
     buffer: Vec<u8>,
     number: u64,
+    /// Maximum length of a line.
+    bytes_max: usize,
 }
 
 impl Lines {
     /// Opens `file`, and decompresses it if it starts with the gzip magic bytes.
     pub(crate) fn open(file: &Path) -> Result<Self, DatasetError> {
+        Self::open_with(file, ROW_BYTES_MAX)
+    }
+
+    /// The same for lines of another maximum length.
+    pub(crate) fn open_with(file: &Path, bytes_max: usize) -> Result<Self, DatasetError> {
         let opened = File::open(file).map_err(DatasetError::io(file))?;
         let mut plain = BufReader::with_capacity(BUFFER_BYTES, opened);
         let compressed = plain.fill_buf().map_err(DatasetError::io(file))?.starts_with(&GZIP_MAGIC);
@@ -34,7 +41,7 @@ impl Lines {
         } else {
             Box::new(plain)
         };
-        Ok(Self { file: file.to_owned(), reader, buffer: Vec::new(), number: 0 })
+        Ok(Self { file: file.to_owned(), reader, buffer: Vec::new(), number: 0, bytes_max })
     }
 
     pub(crate) fn file(&self) -> &Path {
@@ -55,7 +62,7 @@ impl Lines {
     pub(crate) fn advance(&mut self) -> Result<bool, DatasetError> {
         self.buffer.clear();
         // Room for the longest row and its line break.
-        let limit = ROW_BYTES_MAX as u64 + 2;
+        let limit = self.bytes_max as u64 + 2;
         let mut bounded = self.reader.by_ref().take(limit);
         let read = bounded.read_until(b'\n', &mut self.buffer).map_err(DatasetError::io(&self.file))?;
         if read == 0 {
@@ -71,7 +78,7 @@ impl Lines {
         if self.number == 1 && self.buffer.starts_with(&UTF8_BYTE_ORDER_MARK) {
             self.buffer.drain(..UTF8_BYTE_ORDER_MARK.len());
         }
-        if self.buffer.len() > ROW_BYTES_MAX {
+        if self.buffer.len() > self.bytes_max {
             return Err(self.too_long(self.number));
         }
         Ok(true)
@@ -89,7 +96,7 @@ impl Lines {
 
     /// The error for a row that begins at `line` and is too long.
     pub(crate) fn too_long(&self, line: u64) -> DatasetError {
-        DatasetError::RowTooLong { file: self.file.clone(), line, bytes_max: ROW_BYTES_MAX }
+        DatasetError::RowTooLong { file: self.file.clone(), line, bytes_max: self.bytes_max }
     }
 
     /// The error for a field of the row that begins at `line`.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use celeris_formats::FormatError;
+use celeris_model::ModelName;
 use celeris_storage::StorageError;
 use thiserror::Error;
 
@@ -22,6 +23,13 @@ pub enum ExportError {
     /// The export folder is not empty.
     #[error("{} is not empty; name a folder that is, or that is not there yet", path.display())]
     FolderNotEmpty { path: PathBuf },
+    /// The model to export is not in the store.
+    #[error("the data directory has no model {model}; it has {known}")]
+    UnknownModel {
+        model: ModelName,
+        /// The names of the models, as text.
+        known: String,
+    },
     /// A columnar file or a version cannot be read or written.
     #[error(transparent)]
     Format(#[from] FormatError),

@@ -102,7 +102,10 @@ pub fn check(
         let mut ignored = BadRows { count: 0, first: None, on_bad: &mut ignore };
         let bad = if content == Content::Both { &mut ignored } else { &mut bad };
         let (found, checked) = check_items(input, rules, bad, progress)?;
-        (table, items) = (found, Some(checked));
+        if observations.is_none() {
+            table = found;
+        }
+        items = Some(checked);
     }
     let BadRows { count, first, .. } = bad;
     let TableOf { kind, unreadable } = table;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use celeris_datasets::dsjson;
 use celeris_datasets::movielens::locate_ratings;
 
 use crate::error::ImportError;
@@ -12,7 +13,7 @@ use crate::source;
 /// The path that means standard input.
 pub const STDIN: &str = "-";
 
-/// The inputs of these paths: files, `-`, folders of Parquet files or of MovieLens, exports.
+/// The inputs of these paths: files, `-`, folders of Parquet files, of logs in dsjson or of MovieLens, exports.
 ///
 /// Names begin with `id_prefix`, if there is one.
 ///
@@ -63,6 +64,10 @@ fn of_path(path: &Path) -> Result<Vec<Input>, ImportError> {
     if !parquet.is_empty() {
         return Ok(parquet.into_iter().map(|file| of_segment(folder, file)).collect());
     }
+    let logs = dsjson::files::of_log(path)?;
+    if !logs.is_empty() {
+        return Ok(logs.into_iter().map(|file| of_log(path, file)).collect());
+    }
     match locate_ratings(path) {
         Ok(ratings) => {
             let header = ratings.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ratings.csv"));
@@ -75,8 +80,8 @@ fn of_path(path: &Path) -> Result<Vec<Input>, ImportError> {
         }
         Err(_) => Err(ImportError::file(
             &shown,
-            "is a folder without Parquet files, an export or a ratings file of MovieLens (ratings.csv, ratings.dat, \
-             u.data); name the files themselves",
+            "is a folder without Parquet files, an export, logs in dsjson or a ratings file of MovieLens (ratings.csv, \
+             ratings.dat, u.data); name the files themselves",
         )),
     }
 }
@@ -164,6 +169,12 @@ fn of_segment(folder: &Path, file: PathBuf) -> Input {
         None => (format!("{folder_name}/{file_name}"), None),
     };
     Input { name, part, layout: Layout::Open, origin: Origin::File(file) }
+}
+
+/// A file of a folder of logs, which has folders for years, months and days: its name is its path there.
+fn of_log(folder: &Path, file: PathBuf) -> Input {
+    let name = file.strip_prefix(folder).unwrap_or(&file).to_string_lossy().into_owned();
+    Input { name, part: None, layout: Layout::Open, origin: Origin::File(file) }
 }
 
 /// The name of a file, which is the same whether it is compressed or not.

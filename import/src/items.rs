@@ -104,7 +104,7 @@ impl ItemRows {
         let mut attributes = Vec::new();
         for name in &rules.attributes {
             let index = column_of(columns, name).map_err(problem)?;
-            attributes.push((columns[index].clone(), index));
+            attributes.push((rows.field(index).to_owned(), index));
         }
         let (item, item_name) = (item.index, item.name.clone());
         Ok(Self { file, rows, item, item_name, attributes, seen: HashMap::new(), contradictions: 0 })

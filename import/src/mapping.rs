@@ -308,6 +308,12 @@ pub fn listed<S: AsRef<str>>(columns: &[S]) -> String {
     format!("{}{more}", first.join(", "))
 }
 
+/// Whether a column of this name usually has the role.
+#[must_use]
+pub fn is_usual_name(role: Role, column: &str) -> bool {
+    role.usual_names().contains(&plain(column).as_str())
+}
+
 /// Whether a column describes the user, by its name.
 #[must_use]
 pub fn describes_user(name: &str) -> bool {

@@ -161,8 +161,10 @@ impl Observations {
     /// Opens an input for a first reading, which notes the contents of the rows.
     pub(crate) fn open_first(input: &Input, rules: &Rules) -> Result<Self, ImportError> {
         let mut observations = Self::open_with(input, rules, None)?;
-        // A row takes 16 bytes or more, compressed about a fourth of that.
-        observations.noted = Some(Repeats::new(input.bytes().unwrap_or(u64::MAX) / 4));
+        // A row takes 16 bytes or more, compressed about a fourth of that. Ids of a column need no contents.
+        let has_ids = observations.mapping.get(Role::Id).is_some();
+        let rows = if has_ids { 0 } else { input.bytes().unwrap_or(u64::MAX) / 4 };
+        observations.noted = Some(Repeats::new(rows));
         observations.only_reading = false;
         Ok(observations)
     }
@@ -174,7 +176,7 @@ impl Observations {
             |problem: String| ImportError::file(&file, format!("{problem}{}", source::not_listed(rows.as_ref())));
         let mapping = rules.mapping(rows.columns()).map_err(problem)?;
         check_complete(&mapping, &rules, rows.columns()).map_err(problem)?;
-        let context = context_columns(input, &rules, rows.columns()).map_err(problem)?;
+        let context = context_columns(input, &rules, rows.as_ref()).map_err(problem)?;
         let only_reading = repeats.is_none();
         let ids = Some(Ids::new(&input.name, input.part.as_deref(), repeats));
         let (kinds, context_kinds) = (TimeKinds::default(), vec![Kind::default(); context.len()]);
@@ -431,8 +433,10 @@ impl Observations {
             Some((name.clone(), kind.value(&self.rows.cell(*index), self.rows.decimal_comma())?))
         };
         fields.extend(self.context.iter().zip(&self.context_kinds).filter_map(value));
-        let context: Context = serde_json::from_value(Value::Object(fields))
-            .map_err(|error| Refused::Row(format!("the context: {error}")))?;
+        let context: Context = serde_json::from_value(Value::Object(fields)).map_err(|error| {
+            let remedy = "leave it out by --map context=, and name some fields by --context";
+            Refused::Row(format!("the context: {error}; {remedy}"))
+        })?;
         Ok(Some(context).filter(|context| !context.is_empty()))
     }
 
@@ -461,7 +465,7 @@ impl Observations {
 }
 
 /// Name and index of the columns of the context.
-fn context_columns(input: &Input, rules: &Rules, columns: &[String]) -> Result<Vec<(String, usize)>, String> {
+fn context_columns(input: &Input, rules: &Rules, rows: &dyn Rows) -> Result<Vec<(String, usize)>, String> {
     if input.is_stream() && !rules.context.is_empty() {
         return Err(
             "can be read only once, and --context needs the types of the columns first; save it to a file, or \
@@ -471,11 +475,11 @@ fn context_columns(input: &Input, rules: &Rules, columns: &[String]) -> Result<V
     }
     let mut found: Vec<(String, usize)> = Vec::with_capacity(rules.context.len());
     for name in &rules.context {
-        let index = column_of(columns, name).map_err(|problem| format!("--context: {problem}"))?;
+        let index = column_of(rows.columns(), name).map_err(|problem| format!("--context: {problem}"))?;
         if found.iter().any(|(_, before)| *before == index) {
             return Err(format!("--context: names the column {name} twice"));
         }
-        found.push((columns[index].clone(), index));
+        found.push((rows.field(index).to_owned(), index));
     }
     Ok(found)
 }

@@ -26,9 +26,15 @@ pub fn exportable(storage: &Storage) -> Result<Contents, ManagerError> {
             .map(|version| ExportedVersion { dir: dir.join(version.version.to_string()), row: row(&record, version) });
         contents.versions.insert(model.clone(), exported.collect());
         contents.deciding.push((model.clone(), id));
+        contents.streams.insert(model.clone(), record.config.stream.clone());
+        let default_reward = record.config.default_reward.map(|reward| (model.clone(), reward.label));
+        contents.default_rewards.extend(default_reward);
     }
     let selections = readable::<SelectionRecord>(storage, &selections_key()?, &mut contents.unreadable)?;
-    contents.deciding.extend(selections.into_iter().map(|record| (record.name, record.id)));
+    for record in selections {
+        contents.streams.insert(record.name.clone(), record.stream);
+        contents.deciding.push((record.name, record.id));
+    }
     Ok(contents)
 }
 

@@ -48,6 +48,8 @@ pub enum Need {
     OpenApiTools,
     /// The Python packages that `cargo xtask peers` installs.
     Peers,
+    /// The logs in the tests of Vowpal Wabbit's repository.
+    VowpalWabbit,
 }
 
 impl Need {
@@ -65,6 +67,7 @@ impl Need {
         Self::OpenBandit,
         Self::OpenApiTools,
         Self::Peers,
+        Self::VowpalWabbit,
     ];
 
     /// The name in [`REQUIRE`].
@@ -84,6 +87,7 @@ impl Need {
             Self::OpenBandit => "open-bandit",
             Self::OpenApiTools => "openapi-tools",
             Self::Peers => "peers",
+            Self::VowpalWabbit => "vowpal-wabbit",
         }
     }
 }

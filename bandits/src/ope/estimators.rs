@@ -129,9 +129,9 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
     let overlap = Overlap::of(rounds);
     let columns = columns(rounds, settings);
     let sums = columns.sums();
-    let values = statistics(&sums, rounds.len(), 0.0);
+    let values = statistics(&sums, 0.0);
     // The model is not fitted on every resample; its noise enters by the derivative.
-    let with_noise = |sums: &[f64]| statistics(sums, rounds.len(), 1.0);
+    let with_noise = |sums: &[f64]| statistics(sums, 1.0);
     let resampled = resample(&columns, settings.resamples, settings.seed, with_noise);
     let centre = with_noise(&sums);
     let interval = |index: usize| {
@@ -172,7 +172,7 @@ pub fn evaluate(rounds: &Rounds, settings: &OpeSettings) -> Option<Evaluation> {
 #[must_use]
 pub fn values(rounds: &Rounds, settings: &OpeSettings) -> [f64; 7] {
     let columns = columns(rounds, settings);
-    let [values @ .., _logged] = statistics(&columns.sums(), rounds.len(), 0.0);
+    let [values @ .., _logged] = statistics(&columns.sums(), 0.0);
     values
 }
 
@@ -188,7 +188,9 @@ const SWITCH_DR: usize = 6;
 /// The same for the part of SWITCH-DR that depends on the model.
 const SWITCH_DR_NOISE: usize = 7;
 const REWARD: usize = 8;
-const OF_ROUND: usize = 9;
+/// How many rounds the round stands for.
+const WEIGHT: usize = 9;
+const OF_ROUND: usize = 10;
 const OF_SLOT: usize = 4;
 
 /// Index of the log's mean reward in [`statistics`]: after all estimators.
@@ -197,8 +199,9 @@ const LOGGED: usize = Estimator::ALL.len();
 fn columns(rounds: &Rounds, settings: &OpeSettings) -> Columns {
     let width = OF_ROUND + OF_SLOT * rounds.depth();
     let mut values = vec![0.0; rounds.len() * width];
-    for (round, row) in rounds.iter().zip(values.chunks_exact_mut(width)) {
+    for ((round, stands_for), row) in rounds.weighted().zip(values.chunks_exact_mut(width)) {
         let (of_round, of_slots) = row.split_at_mut(OF_ROUND);
+        of_round[WEIGHT] = 1.0;
         let mut above = 1.0;
         let mut agrees = true;
         for (slot, of_slot) in round.iter().zip(of_slots.chunks_exact_mut(OF_SLOT)) {
@@ -221,6 +224,12 @@ fn columns(rounds: &Rounds, settings: &OpeSettings) -> Columns {
             of_round[MATCHES] = 1.0;
             of_round[MATCHED_REWARD] = of_round[REWARD];
         }
+        for (column, value) in row.iter_mut().enumerate() {
+            // The derivatives are by the reward of the round itself, and know what the rounds stand for.
+            if column != DM_NOISE && column != SWITCH_DR_NOISE {
+                *value *= stands_for;
+            }
+        }
     }
     Columns { values, width }
 }
@@ -228,12 +237,13 @@ fn columns(rounds: &Rounds, settings: &OpeSettings) -> Columns {
 /// One value for each estimator and the mean reward of the log, from the sums of the columns.
 /// `noise` is the share of the fitted model's noise in the estimators that depend on it: 0 for
 /// values, 1 for resamples.
-fn statistics(sums: &[f64], rounds: usize, noise: f64) -> [f64; LOGGED + 1] {
-    let mean = |column: usize| sums[column] / rounds as f64;
+fn statistics(sums: &[f64], noise: f64) -> [f64; LOGGED + 1] {
+    let rounds = sums[WEIGHT];
+    let mean = |column: usize| sums[column] / rounds;
     // A slot that not all rankings have is weighted by the share of rankings that have it.
     let normalised = |column: usize| -> f64 {
         let slots = sums[OF_ROUND..].chunks_exact(OF_SLOT).filter(|slot| slot[1] > 0.0);
-        slots.map(|slot| slot[0] / rounds as f64 * slot[column] / slot[1]).sum()
+        slots.map(|slot| slot[0] / rounds * slot[column] / slot[1]).sum()
     };
     let replay = sums[MATCHED_REWARD] / sums[MATCHES];
     let (snips, correction) = (normalised(2), normalised(3));
@@ -245,13 +255,13 @@ fn statistics(sums: &[f64], rounds: usize, noise: f64) -> [f64; LOGGED + 1] {
 /// The effective sample size of the weights that SWITCH-DR keeps, of the slot where it is lowest.
 fn effective_kept(rounds: &Rounds, settings: &OpeSettings) -> f64 {
     let mut sums = vec![(0.0, 0.0); rounds.depth()];
-    for round in rounds.iter() {
+    for (round, stands_for) in rounds.weighted() {
         let weights = round.iter().scan(1.0, |above, slot: &LoggedSlot| {
             *above *= slot.ratio();
             Some(*above)
         });
         for (weight, (sum, squares)) in weights.zip(&mut sums) {
-            let kept = settings.kept(weight);
+            let kept = stands_for * settings.kept(weight);
             *sum += kept;
             *squares += kept * kept;
         }

@@ -81,11 +81,42 @@ pub enum Refusal {
     },
 }
 
+/// The sums of one slot, of the rounds that have it.
+#[derive(Debug, Clone, Copy, Default)]
+struct OfSlot {
+    /// Number of rounds, as many as they stand for.
+    count: f64,
+    /// Importance weights, and their squares.
+    sum: f64,
+    squares: f64,
+    /// Squares of what the rounds stand for, and of its product with the importance weight.
+    count_squares: f64,
+    product_squares: f64,
+}
+
+impl OfSlot {
+    fn add(&mut self, weight: f64, stands_for: f64) {
+        self.count += stands_for;
+        self.sum += stands_for * weight;
+        self.squares += stands_for * weight * weight;
+        self.count_squares += stands_for * stands_for;
+        let product = stands_for * weight;
+        self.product_squares += product * product;
+    }
+
+    fn effective(&self) -> f64 {
+        effective(self.sum, self.product_squares)
+    }
+
+    /// The number of independent rounds.
+    fn rounds(&self) -> f64 {
+        effective(self.count, self.count_squares)
+    }
+}
+
 pub(super) struct Overlap {
     rounds: usize,
-    /// By slot: the number of rounds that have it, the sum of the weights, and the sum of their
-    /// squares.
-    slots: Vec<(f64, f64, f64)>,
+    slots: Vec<OfSlot>,
     pub(super) largest_weight: f64,
     deterministic: bool,
     matches: usize,
@@ -97,13 +128,13 @@ impl Overlap {
     pub(super) fn of(rounds: &Rounds) -> Self {
         let mut overlap = Self {
             rounds: rounds.len(),
-            slots: vec![(0.0, 0.0, 0.0); rounds.depth()],
+            slots: vec![OfSlot::default(); rounds.depth()],
             largest_weight: 0.0,
             deterministic: true,
             matches: 0,
             matched: (f64::INFINITY, 0.0),
         };
-        for round in rounds.iter() {
+        for (round, stands_for) in rounds.weighted() {
             let (mut weight, mut propensity, mut agrees) = (1.0, 1.0, true);
             for (slot, sums) in round.iter().zip(&mut overlap.slots) {
                 weight *= slot.ratio();
@@ -111,9 +142,7 @@ impl Overlap {
                 agrees &= slot.target == 1.0;
                 overlap.deterministic &= slot.target == 0.0 || slot.target == 1.0;
                 overlap.largest_weight = overlap.largest_weight.max(weight);
-                sums.0 += 1.0;
-                sums.1 += weight;
-                sums.2 += weight * weight;
+                sums.add(weight, stands_for);
             }
             if agrees {
                 overlap.matches += 1;
@@ -127,14 +156,14 @@ impl Overlap {
     /// Kish's effective sample size `(sum w)^2 / sum w^2` (Kish 1965), of the slot where it is
     /// lowest.
     pub(super) fn effective(&self) -> f64 {
-        self.slots.iter().map(|(_, sum, squares)| effective(*sum, *squares)).fold(f64::INFINITY, f64::min)
+        self.slots.iter().map(OfSlot::effective).fold(f64::INFINITY, f64::min)
     }
 
     /// The effective sample size of the weights of the slots above, by which the model's term is
     /// weighted.
     pub(super) fn effective_above(&self) -> f64 {
         let above = self.slots.split_last().map_or(&[][..], |(_, above)| above);
-        above.iter().map(|(_, sum, squares)| effective(*sum, *squares)).fold(self.rounds as f64, f64::min)
+        above.iter().map(OfSlot::effective).fold(self.rounds as f64, f64::min)
     }
 
     pub(super) fn matches(&self) -> usize {
@@ -143,7 +172,7 @@ impl Overlap {
 
     /// The mean weight of the slot where it is farthest from 1.
     pub(super) fn mean_weight(&self) -> f64 {
-        let means = self.slots.iter().map(|(count, sum, _)| sum / count);
+        let means = self.slots.iter().map(|slot| slot.sum / slot.count);
         means.max_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs())).unwrap_or(1.0)
     }
 
@@ -155,10 +184,10 @@ impl Overlap {
         if self.largest_weight == 0.0 {
             return Some(Refusal::NoOverlap);
         }
-        self.slots.iter().enumerate().find_map(|(index, (count, sum, squares))| {
-            let mean_weight = sum / count;
-            let variance = (squares / count - mean_weight * mean_weight).max(0.0);
-            let allowed = MEAN_WEIGHT_TOLERANCE + DEVIATIONS * (variance / count).sqrt();
+        self.slots.iter().enumerate().find_map(|(index, of_slot)| {
+            let mean_weight = of_slot.sum / of_slot.count;
+            let variance = (of_slot.squares / of_slot.count - mean_weight * mean_weight).max(0.0);
+            let allowed = MEAN_WEIGHT_TOLERANCE + DEVIATIONS * (variance / of_slot.rounds()).sqrt();
             let slot = index + 1;
             if mean_weight < 1.0 - allowed {
                 Some(Refusal::Unsupported { mean_weight, slot })

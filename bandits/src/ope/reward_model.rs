@@ -39,7 +39,7 @@ pub struct RewardRow {
     pub position: usize,
     pub reward: f64,
     /// The importance weight of the slots above it, by which estimators weight the model's term; 1
-    /// for the first slot.
+    /// for the first slot. Where a round stands for several, times their number; so is the next field.
     pub weight_above: f64,
     /// The weight by which SWITCH-DR corrects the model's prediction: the importance weight, or 0
     /// above the threshold ([`super::OpeSettings::kept`]).

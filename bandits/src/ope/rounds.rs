@@ -64,6 +64,8 @@ pub struct Rounds {
     slots: Vec<LoggedSlot>,
     /// End of each round in `slots`.
     ends: Vec<usize>,
+    /// How many rounds each of them stands for.
+    weights: Vec<f64>,
     depth: usize,
 }
 
@@ -74,12 +76,25 @@ impl Rounds {
     /// [`BanditError::OutOfRange`] for an invalid probability, a number that is not finite, or a
     /// round without slots; nothing is added then.
     pub fn push(&mut self, slots: &[LoggedSlot]) -> Result<(), BanditError> {
+        self.push_weighted(slots, 1.0)
+    }
+
+    /// Adds a round that stands for `weight` rounds, since a log keeps some of them only: the inverse of the probability
+    /// with which it was kept.
+    ///
+    /// # Errors
+    /// As [`Rounds::push`], also for a weight that is not above 0.
+    pub fn push_weighted(&mut self, slots: &[LoggedSlot], weight: f64) -> Result<(), BanditError> {
+        if !(weight > 0.0 && weight.is_finite()) {
+            return Err(BanditError::OutOfRange { parameter: "a round's weight", range: "above 0", value: weight });
+        }
         if slots.is_empty() {
             return Err(BanditError::OutOfRange { parameter: "a round's slots", range: "at least 1", value: 0.0 });
         }
         slots.iter().try_for_each(LoggedSlot::check)?;
         self.slots.extend_from_slice(slots);
         self.ends.push(self.slots.len());
+        self.weights.push(weight);
         self.depth = self.depth.max(slots.len());
         Ok(())
     }
@@ -99,6 +114,11 @@ impl Rounds {
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth
+    }
+
+    /// The rounds in the order they were added, with how many rounds each stands for.
+    pub fn weighted(&self) -> impl Iterator<Item = (&[LoggedSlot], f64)> {
+        self.iter().zip(self.weights.iter().copied())
     }
 
     /// The rounds in the order they were added.

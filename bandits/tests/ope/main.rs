@@ -7,4 +7,5 @@ mod obp;
 mod own_log;
 mod refusals;
 mod reward_model;
+mod weighted;
 mod world;

@@ -11,10 +11,13 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use celeris_api::schema::models::DIM_DEFAULT;
+use celeris_datasets::dsjson::files;
 use celeris_datasets::synthetic::clicks::ClickSettings;
 use celeris_datasets::{Dataset, OpenBandit};
 use celeris_evaluate::cold_items::evaluate_cold_items;
 use celeris_evaluate::context::evaluate_context;
+use celeris_evaluate::ope::dsjson::evaluate_logged;
+use celeris_evaluate::ope::dsjson::policy::LoggedPolicy;
 use celeris_evaluate::ope::policy::EvaluatedPolicy;
 use celeris_evaluate::ope::{Settings as OpeProtocol, evaluate_ope};
 use celeris_evaluate::ranking::evaluate_ranking;
@@ -41,7 +44,8 @@ const K_DEFAULT: usize = 10;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A file or folder as `celeris import` reads it (CSV, TSV, JSON lines, Parquet, MovieLens), or `-`; for protocol
-    /// `ope`, a log of the Open Bandit Dataset such as `random/men`. Protocol `context` generates its own.
+    /// `ope`, a log of decisions in dsjson (a file or a folder), or one of the Open Bandit Dataset such as `random/men`.
+    /// Protocol `context` generates its own.
     #[arg(long, value_name = "FILE")]
     dataset: Option<PathBuf>,
     /// The evaluation protocol.
@@ -68,9 +72,11 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = whole)]
     seed: u64,
     /// The policy to evaluate, protocol `ope` only: `uniform`; the name of a policy or its JSON
-    /// object, which then scores by a model trained on the first half of the log; the folder of
-    /// another log, whose policy is estimated from its choices; or a CSV file of `item_id`,
-    /// `position` and `probability`.
+    /// object, which then scores by a model trained on the first half of the log. Of dsjson also
+    /// `first`, the action that comes first; `logged`, the policy that logged; or a file of
+    /// predictions as `vw --cb_explore_adf -p` writes them. Of the Open Bandit Dataset also the
+    /// folder of another log, whose policy is estimated from its choices; or a CSV file of
+    /// `item_id`, `position` and `probability`.
     #[arg(long)]
     policy: Option<String>,
     /// Number of bootstrap resamples per interval, protocol `ope` only; 1000 by default.
@@ -241,12 +247,24 @@ fn ope(args: &Args, stages: &Stages) -> Result<String, Failure> {
         settings.ope.switch_threshold = threshold;
     }
     stages.begin("reading the log", None);
-    let log = OpenBandit::load(path(args)?)?;
+    let path = path(args)?;
+    if is_dsjson_log(path)? {
+        let policy = LoggedPolicy::read(policy).map_err(|error| Failure::bad_input(format!("{error:#}")))?;
+        let report = evaluate_logged(path, policy, &settings, stages);
+        return written(report.map_err(|error| anyhow::anyhow!("{error:#}")), args.json);
+    }
+    let log = OpenBandit::load(path)?;
     stages.begin("computing the probabilities of the policy, in impressions", Some(log.impressions.len() as u64));
     let evaluated =
         EvaluatedPolicy::read(policy, &log, &settings.ope).map_err(|error| Failure::bad_input(format!("{error:#}")))?;
     stages.begin("estimating the value of the policy, by resamples", Some(settings.ope.resamples as u64));
     written(evaluate_ope(&log, &evaluated, &settings), args.json)
+}
+
+/// Whether the log is one of decisions in dsjson, a file or a folder of them.
+fn is_dsjson_log(path: &Path) -> Result<bool, Failure> {
+    let is_file = path.is_file() && files::is_dsjson(path)?;
+    Ok(is_file || path.is_dir() && !files::of_log(path)?.is_empty())
 }
 
 /// The report as text or as JSON.

@@ -1,4 +1,4 @@
-//! `celeris import`: reads files of feedback and streams them into a running node.
+//! `celeris import` and `celeris import-personalizer`: read files of feedback and stream them into a running node.
 //!
 //! Reading and mapping are in `celeris-import`. Here: [`args`] is the command line ([`row_args`]
 //! the part that `evaluate` shares), [`node`] the
@@ -18,6 +18,7 @@ use std::time::Instant;
 use celeris_datasets::movielens::read_beside;
 use celeris_import::check::Checked;
 use celeris_import::items::Content;
+use celeris_import::source::is_dsjson;
 use celeris_import::{ImportError, Input, Origin, Rules, check, find};
 use celeris_model::Loss;
 
@@ -40,14 +41,31 @@ impl From<ImportError> for Failure {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
+    import(args, &find(&args.paths()?, args.id_prefix.as_deref())?)
+}
+
+/// `celeris import-personalizer`: the same for logs of decisions only.
+pub fn run_personalizer(args: &Args) -> Result<(), Failure> {
+    let inputs = find(&args.paths()?, args.id_prefix.as_deref())?;
+    for input in inputs.iter().filter(|input| !input.is_stream()) {
+        if !is_dsjson(input)? {
+            let shown = input.shown();
+            return Err(Failure::bad_input(format!(
+                "{shown}: is no log of decisions in dsjson; `celeris import` reads other files"
+            )));
+        }
+    }
+    import(args, &inputs)
+}
+
+fn import(args: &Args, inputs: &[Input]) -> Result<(), Failure> {
     let started = Instant::now();
     let mut rules = args.rules()?;
-    let inputs = find(&args.paths()?, args.id_prefix.as_deref())?;
-    let mut bad_rows = args.rows.skip_bad.as_deref().map(|file| BadRowsFile::new(file, &inputs)).transpose()?;
+    let mut bad_rows = args.rows.skip_bad.as_deref().map(|file| BadRowsFile::new(file, inputs)).transpose()?;
     let node = if args.dry_run {
         None
     } else {
-        Some(Node::connect(&args.node, args.model()?, || suitable_loss(&inputs, &rules))?)
+        Some(Node::connect(&args.node, args.model()?, || suitable_loss(inputs, &rules))?)
     };
     let labels = match &node {
         Some(node) => Some(node.labels),
@@ -58,7 +76,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let progress = Progress::new();
     progress.clear_when_interrupted(args.dry_run);
-    let checked = check_all(&inputs, &rules, args, &mut bad_rows, &progress);
+    let checked = check_all(inputs, &rules, args, &mut bad_rows, &progress);
     let checked = checked
         .map_err(|failure| if args.dry_run { failure } else { report::with_counts(failure, &Counts::default()) })?;
     let Some(node) = node else {
@@ -66,7 +84,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return report::dry_run(args, &checked, labels.is_some());
     };
     let mut sending = Sending::new(&node, &rules, bad_rows, &progress);
-    let outcome = send_all(&mut sending, &inputs, checked).and_then(|()| sending.check_model());
+    let outcome = send_all(&mut sending, inputs, checked).and_then(|()| sending.check_model());
     let counts = sending.counts;
     progress.done();
     outcome.map_err(|failure| report::with_counts(failure, &counts))?;

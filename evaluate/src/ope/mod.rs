@@ -1,9 +1,11 @@
-//! `--protocol ope`: off-policy evaluation of a policy on a log of the Open Bandit Dataset.
+//! `--protocol ope`: off-policy evaluation of a policy on a log of the Open Bandit Dataset; on one in dsjson, see
+//! [`dsjson`].
 //!
 //! Every impression is a round of one slot. [`policy`] provides the probabilities of the evaluated
 //! policy, [`regression`] the features of the reward model, and [`report`] the printed table; the
 //! estimators are those of [`celeris_bandits::ope`].
 
+pub mod dsjson;
 pub mod policy;
 pub mod regression;
 pub mod report;

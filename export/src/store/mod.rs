@@ -32,7 +32,7 @@ use crate::sealing::seal_into;
 const FORMAT: u32 = 1;
 
 /// Name of the file that is written last.
-const DONE_FILE: &str = "_SUCCESS";
+pub(crate) const DONE_FILE: &str = "_SUCCESS";
 
 /// Summary of an export, written to `_SUCCESS`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -57,6 +57,10 @@ pub type Tell<'a> = &'a dyn Fn(&str, f32);
 pub struct Contents {
     /// Models and selections, which record decisions.
     pub deciding: Vec<(ModelName, ModelId)>,
+    /// The stream of each of them.
+    pub streams: BTreeMap<ModelName, StreamName>,
+    /// The label of the default reward of each model that has one.
+    pub default_rewards: BTreeMap<ModelName, f32>,
     /// Every model, with its versions.
     pub versions: BTreeMap<ModelName, Vec<ExportedVersion>>,
     /// Errors of documents that could not be read.
@@ -71,15 +75,24 @@ pub struct ExportedVersion {
     pub dir: PathBuf,
 }
 
+/// Creates the folder of an export.
+///
+/// # Errors
+/// `FolderNotEmpty`, or `Io`.
+pub(crate) fn prepare(out: &Path) -> Result<(), ExportError> {
+    fs::create_dir_all(out).map_err(ExportError::io(out))?;
+    if fs::read_dir(out).map_err(ExportError::io(out))?.next().is_some() {
+        return Err(ExportError::FolderNotEmpty { path: out.to_owned() });
+    }
+    Ok(())
+}
+
 /// Exports everything into the folder `out`, which is created if missing and must be empty.
 ///
 /// # Errors
 /// `FolderNotEmpty`; `Io` or `Format` if it cannot be written; `Storage`.
 pub fn export_store(storage: &Storage, contents: &Contents, out: &Path, tell: Tell) -> Result<Exported, ExportError> {
-    fs::create_dir_all(out).map_err(ExportError::io(out))?;
-    if fs::read_dir(out).map_err(ExportError::io(out))?.next().is_some() {
-        return Err(ExportError::FolderNotEmpty { path: out.to_owned() });
-    }
+    prepare(out)?;
     let mut exported = Exported {
         format: FORMAT,
         exported: SystemTime::now().into(),

@@ -54,16 +54,50 @@ impl JsonLines {
     }
 
     fn read_line(&mut self) -> Result<bool, ImportError> {
-        self.bytes.clear();
-        let limit = ROW_BYTES_MAX as u64 + 1;
-        let read = self.reader.by_ref().take(limit).read_until(b'\n', &mut self.bytes);
-        let read = read.map_err(ImportError::io(&format!("{}:{}", self.file, self.line + 1)))?;
-        self.line += 1;
-        if read > ROW_BYTES_MAX {
-            let place = format!("{}:{}", self.file, self.line);
-            return Err(ImportError::file(&place, format!("the line is longer than {ROW_BYTES_MAX} bytes")));
+        read_line((&mut self.reader, &mut self.bytes), &self.file, &mut self.line)
+    }
+}
+
+/// Reads the next line in place of the one in the buffer, and counts it; returns false at the end.
+pub(super) fn read_line(
+    (reader, bytes): (&mut BufReader<Box<dyn Read>>, &mut Vec<u8>),
+    file: &str,
+    line: &mut u64,
+) -> Result<bool, ImportError> {
+    bytes.clear();
+    let limit = ROW_BYTES_MAX as u64 + 1;
+    let read = reader.by_ref().take(limit).read_until(b'\n', bytes);
+    let read = read.map_err(ImportError::io(&format!("{file}:{}", *line + 1)))?;
+    *line += 1;
+    if read > ROW_BYTES_MAX {
+        let place = format!("{file}:{line}");
+        return Err(ImportError::file(&place, format!("the line is longer than {ROW_BYTES_MAX} bytes")));
+    }
+    Ok(read > 0)
+}
+
+/// A value as a cell.
+pub(super) fn cell(value: &Value) -> Cell<'_> {
+    match value {
+        Value::Null => Cell::Missing,
+        Value::String(text) => Cell::text(text),
+        Value::Bool(flag) => Cell::Bool(*flag),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(whole), _) => Cell::Integer(whole),
+            // Beyond the range of `i64`; as text it is exact.
+            (None, Some(whole)) => Cell::Text(whole.to_string().into()),
+            (None, None) => number.as_f64().map_or(Cell::Unusable("a number out of range"), Cell::Number),
+        },
+        Value::Array(entries) => {
+            let text = |entry: &Value| match entry {
+                Value::String(text) => Some(text.clone()),
+                Value::Number(_) | Value::Bool(_) => Some(entry.to_string()),
+                Value::Null | Value::Array(_) | Value::Object(_) => None,
+            };
+            let texts: Option<Vec<String>> = entries.iter().map(text).collect();
+            texts.map_or(Cell::Unusable("a list of other things than texts and numbers"), Cell::Texts)
         }
-        Ok(read > 0)
+        object @ Value::Object(_) => Cell::Object(object.to_string()),
     }
 }
 
@@ -115,27 +149,7 @@ impl Rows for JsonLines {
     }
 
     fn cell(&self, column: usize) -> Cell<'_> {
-        match self.row.get(&self.columns[column]) {
-            None | Some(Value::Null) => Cell::Missing,
-            Some(Value::String(text)) => Cell::text(text),
-            Some(Value::Bool(flag)) => Cell::Bool(*flag),
-            Some(Value::Number(number)) => match (number.as_i64(), number.as_u64()) {
-                (Some(whole), _) => Cell::Integer(whole),
-                // Beyond the range of `i64`; as text it is exact.
-                (None, Some(whole)) => Cell::Text(whole.to_string().into()),
-                (None, None) => number.as_f64().map_or(Cell::Unusable("a number out of range"), Cell::Number),
-            },
-            Some(Value::Array(entries)) => {
-                let text = |entry: &Value| match entry {
-                    Value::String(text) => Some(text.clone()),
-                    Value::Number(_) | Value::Bool(_) => Some(entry.to_string()),
-                    Value::Null | Value::Array(_) | Value::Object(_) => None,
-                };
-                let texts: Option<Vec<String>> = entries.iter().map(text).collect();
-                texts.map_or(Cell::Unusable("a list of other things than texts and numbers"), Cell::Texts)
-            }
-            Some(object @ Value::Object(_)) => Cell::Object(object.to_string()),
-        }
+        self.row.get(&self.columns[column]).map_or(Cell::Missing, cell)
     }
 
     /// By the names of the fields: their order, and which of them the first lines have, do not

@@ -1,7 +1,8 @@
-//! Rows of a file: delimited text, JSON lines or Parquet.
+//! Rows of a file: delimited text, JSON lines, dsjson or Parquet.
 
 mod delimited;
 mod delimiter;
+mod dsjson;
 mod json_lines;
 mod parquet;
 mod text;
@@ -9,6 +10,8 @@ mod text;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+
+use celeris_datasets::dsjson::files::head_is_dsjson;
 
 use crate::cell::{Cell, DecimalComma};
 use crate::display::name;
@@ -35,6 +38,11 @@ pub trait Rows {
 
     /// The names of the columns.
     fn columns(&self) -> &[String];
+
+    /// The name of a column as a field of a context or as an attribute.
+    fn field(&self, column: usize) -> &str {
+        &self.columns()[column]
+    }
 
     /// The names and types of the columns that the file has and that cannot be read.
     fn unreadable(&self) -> &[(String, String)] {
@@ -97,6 +105,8 @@ pub fn open(input: &Input, reading: &Reading) -> Result<Box<dyn Rows>, ImportErr
     }
     let text = text::Text::open(input)?;
     match text.first_byte() {
+        // Marks of the service may come before the first decision.
+        Some(b'{' | b'[') if head_is_dsjson(&text.head) => Ok(Box::new(dsjson::Dsjson::open(file, text, reading))),
         None => Err(ImportError::file(&file, "holds no rows")),
         Some(b'{') => Ok(Box::new(json_lines::JsonLines::open(file, text, reading)?)),
         Some(b'[') => Err(ImportError::file(
@@ -131,6 +141,14 @@ fn parquet_path(input: &Input) -> Result<Option<&Path>, ImportError> {
     let file = File::open(path).map_err(ImportError::io(&input.shown()))?;
     file.take(text::PARQUET_MAGIC.len() as u64).read_to_end(&mut first).map_err(ImportError::io(&input.shown()))?;
     Ok((first == text::PARQUET_MAGIC).then_some(path))
+}
+
+/// Whether an input is a log of decisions in dsjson.
+///
+/// # Errors
+/// As [`open`], for text.
+pub fn is_dsjson(input: &Input) -> Result<bool, ImportError> {
+    Ok(parquet_path(input)?.is_none() && head_is_dsjson(&text::Text::open(input)?.head))
 }
 
 /// The first line of a text file; empty for other files.

@@ -22,6 +22,7 @@ mod forgetting;
 mod future_times;
 mod identities;
 mod importing;
+mod importing_dsjson;
 mod labels;
 mod listings;
 mod many_lines;

@@ -15,6 +15,7 @@ mod data_formats;
 mod demo_restart;
 mod deploy;
 mod documents;
+mod dsjson;
 mod evaluate;
 mod extreme_versions;
 mod graceful_stop;
