@@ -20,8 +20,8 @@ use crate::compute_pool::ComputePool;
 use crate::config::Config;
 use crate::ingest_pool::IngestPool;
 use crate::ingests::Ingests;
-use crate::scope::Sampling;
 use crate::personalizer::Personalizer;
+use crate::scope::Sampling;
 use crate::series::{Live, Series};
 use crate::state::{AppState, Node, WeakNode};
 

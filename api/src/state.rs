@@ -17,8 +17,8 @@ use crate::compute_pool::ComputePool;
 use crate::config::Limits;
 use crate::ingest_pool::IngestPool;
 use crate::ingests::Ingests;
-use crate::scope::Sampling;
 use crate::personalizer::Personalizer;
+use crate::scope::Sampling;
 use crate::series::Series;
 
 /// A handle to the shared state. It is cloned several times per request, so it is a single pointer.

@@ -1,11 +1,10 @@
 //! A running node, as commands use it.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use celeris_api::cluster::NodeTls;
 use celeris_api::tls;
 use serde_json::Value;
 use ureq::http::{HeaderValue, Response, StatusCode};
@@ -55,15 +54,6 @@ impl NodeArgs {
         Self { url: url.to_owned(), ..self.clone() }
     }
 
-    /// How what nodes send each other is encrypted.
-    ///
-    /// # Errors
-    /// If the authorities cannot be read any more.
-    pub fn node_tls(&self) -> Result<NodeTls, String> {
-        let file = self.ca_file.as_ref().map(|authorities| authorities.file.clone());
-        file.map_or(Ok(NodeTls::default()), NodeTls::with_authorities)
-    }
-
     /// What a request says of the caller.
     pub fn authorization(&self) -> Option<String> {
         let key = self.key_file.as_ref().map(|Key(key)| key.clone());
@@ -72,17 +62,13 @@ impl NodeArgs {
     }
 }
 
-/// Certificates of authorities, and the file that they are in.
+/// Certificates of authorities.
 #[derive(Debug, Clone)]
-pub struct Authorities {
-    certificates: Vec<Certificate<'static>>,
-    file: PathBuf,
-}
+pub struct Authorities(Vec<Certificate<'static>>);
 
 impl Authorities {
     fn read(path: &str) -> Result<Self, String> {
-        let file = PathBuf::from(path);
-        Ok(Self { certificates: tls::authorities(&file)?, file })
+        tls::authorities(Path::new(path)).map(Self)
     }
 }
 
@@ -137,7 +123,7 @@ impl NodeClient {
             value.set_sensitive(true);
             config = config.middleware(Authorize(value));
         }
-        if let Some(Authorities { certificates: authorities, .. }) = &args.ca_file {
+        if let Some(Authorities(authorities)) = &args.ca_file {
             let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(authorities)).build();
             config = config.tls_config(tls);
         }

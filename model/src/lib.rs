@@ -37,7 +37,8 @@ pub use decision::{
 };
 pub use error::ModelError;
 pub use ids::{
-    DecisionId, EventId, ItemId, ModelId, ModelName, NodeName, ObservationId, Partition, Sequence, SourceId, StreamName, UserEpoch, UserId, VersionId,
+    DecisionId, EventId, ItemId, ModelId, ModelName, NodeName, ObservationId, Partition, Sequence, SourceId,
+    StreamName, UserEpoch, UserId, VersionId,
 };
 pub use influence::Influence;
 pub use label_range::LabelRange;

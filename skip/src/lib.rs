@@ -53,7 +53,7 @@ pub enum Need {
 }
 
 impl Need {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Browser,
         Self::ClientTools,
         Self::Commands,

@@ -115,7 +115,9 @@ pub use items::{ChangedItem, ItemRecord, ItemWrite, Items, SweptItem};
 pub use layout::event::Event;
 pub use layout::features::{FrozenFeatures, ItemFeatures};
 pub use log::{
-    AckMode, Append, Appended, AppliedGroup, AppliedRecord, Committed, CutAt, CutDone, Erasure, Existing, Journal, JournalError, Log, LogCounters, LogRange, Lookup, Placed, Position, RECORD_BYTES_MAX, SourcePosition, Ticket, Watermark, observation_id,
+    AckMode, Append, Appended, AppliedGroup, AppliedRecord, Committed, CutAt, CutDone, Erasure, Existing, Journal,
+    JournalError, Log, LogCounters, LogRange, Lookup, Placed, Position, RECORD_BYTES_MAX, SourcePosition, Ticket,
+    Watermark, observation_id,
 };
 pub use options::StorageOptions;
 pub use registry::{Documents, ListedDocument, RegistryBatch, RegistryKey};

@@ -18,7 +18,9 @@ use crate::items::{self, Items};
 use crate::layout::hashing::Hashes;
 use crate::layout::keys;
 use crate::left_decisions::LeftDecisions;
-use crate::log::{Companions, CutAt, CutDone, Log, Position, Scope, Scrubber, checkpoints, copy_positions_for_all, cut};
+use crate::log::{
+    Companions, CutAt, CutDone, Log, Position, Scope, Scrubber, checkpoints, copy_positions_for_all, cut,
+};
 use crate::options::StorageOptions;
 use crate::registry::Documents;
 use crate::replica::Replica;

@@ -52,14 +52,6 @@ impl NodeTls {
         Self::of(Files { ca, certificate: config.cert.clone().zip(config.key.clone()) })
     }
 
-    /// Reads the authorities of nodes in a file, for a command.
-    ///
-    /// # Errors
-    /// With the name of the file.
-    pub fn with_authorities(ca: PathBuf) -> Result<Self, String> {
-        Self::of(Files { ca, certificate: None })
-    }
-
     fn of(files: Files) -> Result<Self, String> {
         let contents = files.read()?;
         let settings = files.settings(&contents)?;

@@ -4,8 +4,8 @@
 mod addresses;
 mod auth;
 mod cluster;
-mod ingest;
 mod cluster_tls;
+mod ingest;
 mod limits;
 mod memory;
 mod otel_variables;
@@ -23,8 +23,8 @@ use utoipa::ToSchema;
 
 pub use auth::{Auth, Oidc};
 pub use cluster::Cluster;
-pub use ingest::{Ingest, Kafka, Nats, SaslMechanism, Start, TimeUnit};
 pub use cluster_tls::ClusterTls;
+pub use ingest::{Ingest, Kafka, Nats, SaslMechanism, Start, TimeUnit};
 pub use limits::Limits;
 pub use memory::Memory;
 pub use personalizer::Personalizer;

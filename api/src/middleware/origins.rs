@@ -20,8 +20,8 @@ use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::hosts::{host_of, without_port};
 use crate::middleware::limits::rejected;
-use crate::scope::{RequestId, TraceParent};
 use crate::personalizer::KEY_HEADER;
+use crate::scope::{RequestId, TraceParent};
 use crate::state::Node;
 
 /// Path prefix of the API.
@@ -79,9 +79,9 @@ impl Origins {
                 RequestId::HEADER,
                 TraceParent::HEADER,
                 TraceParent::STATE,
+                HeaderName::from_static(KEY_HEADER),
             ])
             .expose_headers([RequestId::HEADER])
-            .allow_headers([header::CONTENT_TYPE, header::AUTHORIZATION, HeaderName::from_static(KEY_HEADER)])
             .max_age(PREFLIGHT_MAX_AGE);
         (!self.sites.is_empty()).then_some(cors)
     }

@@ -51,7 +51,7 @@ pub struct Rule {
 /// An operation: method and path as in the description.
 type Operation = (Method, &'static str, Route, Repeat);
 
-static OPERATIONS: [Operation; 60] = {
+static OPERATIONS: [Operation; 70] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
         Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Event, Lines, Observation, UserInBody, UserInPath,
@@ -116,6 +116,7 @@ static OPERATIONS: [Operation; 60] = {
         (Method::GET, "/v1/keys", Any, Safe),
         (Method::POST, "/v1/keys", Coordinator, Never),
         (Method::DELETE, "/v1/keys/{key}", Coordinator, Safe),
+        (Method::GET, "/v1/ingests", Any, Safe),
         (Method::GET, "/v1/backups", Any, Safe),
         (Method::POST, "/v1/backups", Any, Never),
         (Method::POST, "/v1/backups/{backup}", Any, Safe),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::ids::Id;
+use super::ids::{Id, IdOrInteger};
 use crate::error::ApiError;
 use crate::personalizer::Circumstances;
 
@@ -35,11 +35,11 @@ pub struct RankBody {
     pub actions: Vec<Action>,
     /// Ids of actions that are not to be chosen.
     #[serde(default, deserialize_with = "or_default")]
-    #[schema(value_type = Option<Vec<Id>>)]
+    #[schema(value_type = Option<Vec<IdOrInteger>>)]
     pub excluded_actions: Vec<ItemId>,
     /// The id by which the event is rewarded; the node makes one by default. The same request with the same id has the
     /// same answer.
-    #[schema(value_type = Option<Id>)]
+    #[schema(value_type = Option<IdOrInteger>)]
     pub event_id: Option<EventId>,
     /// Whether the event counts only once it is activated.
     #[serde(default, deserialize_with = "or_default")]
@@ -67,7 +67,7 @@ pub struct RankSlotsBody {
     #[schema(min_items = 1, max_items = 50)]
     pub slots: Vec<Slot>,
     /// As of a request with one slot.
-    #[schema(value_type = Option<Id>)]
+    #[schema(value_type = Option<IdOrInteger>)]
     pub event_id: Option<EventId>,
     /// As of a request with one slot.
     #[serde(default, deserialize_with = "or_default")]
@@ -85,7 +85,7 @@ pub struct RankSlotsBody {
 #[schema(as = PersonalizerAction)]
 pub struct Action {
     /// The id, which is that of the item.
-    #[schema(value_type = Id)]
+    #[schema(value_type = IdOrInteger)]
     pub id: ItemId,
     /// Features of the action, which become attributes of the item.
     #[serde(default, deserialize_with = "or_default")]
@@ -99,7 +99,7 @@ pub struct Action {
 #[schema(as = PersonalizerSlot)]
 pub struct Slot {
     /// The id of the slot, by which it is rewarded.
-    #[schema(value_type = Id)]
+    #[schema(value_type = IdOrInteger)]
     pub id: EventId,
     /// Features of the slot, which become fields of the context, after `slot.`.
     #[serde(default, deserialize_with = "or_default")]
@@ -107,10 +107,10 @@ pub struct Slot {
     pub features: Features,
     /// Ids of actions that are not to be chosen for the slot.
     #[serde(default, deserialize_with = "or_default")]
-    #[schema(value_type = Option<Vec<Id>>)]
+    #[schema(value_type = Option<Vec<IdOrInteger>>)]
     pub excluded_actions: Vec<ItemId>,
     /// The action that the application would show without a choice; it is checked and not used.
-    #[schema(value_type = Id)]
+    #[schema(value_type = IdOrInteger)]
     pub baseline_action: ItemId,
 }
 
@@ -274,7 +274,7 @@ pub struct RewardSlotsBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = PersonalizerSlotReward)]
 pub struct SlotReward {
-    #[schema(value_type = Id)]
+    #[schema(value_type = IdOrInteger)]
     pub slot_id: EventId,
     /// The label to learn.
     #[schema(minimum = -1, maximum = 1)]

@@ -22,7 +22,7 @@ pub fn check(file: Option<&Path>, loaded: &Result<Config, String>, findings: &mu
     };
     findings.ok("configuration", format!("{source} and the environment are valid"));
     let secret = NodeSecret::open(config.cluster.secret_file.as_deref());
-    match secret.and_then(|secret| Access::open(&config.auth, secret)) {
+    match secret.and_then(|secret| Access::open(&config.auth, secret, config.limits.streams_per_key)) {
         Err(error) => findings.refusal("keys", error),
         Ok(_) if config.auth.admin_key_file.is_some() => findings.ok("keys", "auth.admin_key_file holds a key"),
         Ok(_) => {}

@@ -457,6 +457,140 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/models/{model}/personalizer/configurations/service": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns settings of a model in the form of Azure Personalizer. */
+        get: operations["get_personalizer_service"];
+        /**
+         * Changes the default reward and the exploration of a model, in the form of Azure Personalizer. They take effect
+         *     immediately.
+         */
+        put: operations["put_personalizer_service"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model}/personalizer/events/{event_id}/activate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Has an event count that was ranked with `deferActivation`, and the rewards that it has had since; in the form of Azure
+         *     Personalizer.
+         */
+        post: operations["personalizer_activate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model}/personalizer/events/{event_id}/reward": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Learns from the reward of an event, in the form of Azure Personalizer. The first reward of an event counts. */
+        post: operations["personalizer_reward"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model}/personalizer/multislot/events/{event_id}/activate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Has an event of several slots count, as one of one slot. */
+        post: operations["personalizer_activate_slots"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model}/personalizer/multislot/events/{event_id}/reward": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Learns from the rewards of slots, in the form of Azure Personalizer. The first reward of a slot counts. */
+        post: operations["personalizer_reward_slots"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model}/personalizer/multislot/rank": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Chooses an action for each of several slots, in the form of Azure Personalizer.
+         * @description Slots are filled in their order, each from the actions that are left; the choice for a slot depends on the context, and
+         *     on the slot's id and features as fields `slot` and `slot.…` of it.
+         */
+        post: operations["personalizer_rank_slots"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model}/personalizer/rank": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Chooses one of the given actions by the policy of the model, in the form of Azure Personalizer.
+         * @description The path may have a version of that API after `personalizer`, and `/personalizer/…` stands for the model in
+         *     `personalizer.model`. The user is the one whom context features name by `personalizer.user_fields`.
+         */
+        post: operations["personalizer_rank"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/models/{model}/predict": {
         parameters: {
             query?: never;
@@ -2544,6 +2678,171 @@ export interface components {
              * @description The weight of the observation; 1 by default.
              */
             weight?: number | null;
+        };
+        /** @description Something to choose. */
+        PersonalizerAction: {
+            /** @description Features of the action, which become attributes of the item. */
+            features?: Record<string, never>[] | null;
+            /** @description The id, which is that of the item. */
+            id: components["schemas"]["IdOrInteger"];
+        };
+        /** @description An error in the form of Azure Personalizer. */
+        PersonalizerFailure: {
+            error: components["schemas"]["PersonalizerFailureDetail"];
+        };
+        /** @description What is wrong. */
+        PersonalizerFailureDetail: {
+            /** @description The kind of error: `BadRequest`, `ResourceNotFound`, `InternalServerError` or the name of another status. */
+            code: string;
+            /** @description What is wrong with this request, with the name of the field, and how to correct it. */
+            message: string;
+            /** @description The field that is wrong, as a JSON pointer. */
+            target?: string;
+        };
+        /** @description A slot with its action. */
+        PersonalizerFilledSlot: {
+            id: components["schemas"]["Id"];
+            /** @description The action to show; absent if the slots before and `excludedActions` have left none. */
+            rewardActionId?: components["schemas"]["Id"];
+        };
+        /** @description The actions to choose from, and the circumstances. */
+        PersonalizerRankBody: {
+            /** @description The actions, each of which becomes an item. */
+            actions: components["schemas"]["PersonalizerAction"][];
+            /**
+             * @description Features of the context: objects of features, or of namespaces with features. They become fields of the context, of
+             *     which the configuration may have some name the user.
+             */
+            contextFeatures?: Record<string, never>[] | null;
+            /** @description Whether the event counts only once it is activated. */
+            deferActivation?: boolean | null;
+            eventId?: components["schemas"]["IdOrInteger"] | null;
+            /** @description Ids of actions that are not to be chosen. */
+            excludedActions?: components["schemas"]["IdOrInteger"][] | null;
+        };
+        /** @description The chosen action, and the probabilities of all. */
+        PersonalizerRankReply: {
+            eventId: components["schemas"]["Id"];
+            /** @description The chosen action first, then the others by their scores, then those that were excluded. */
+            ranking: components["schemas"]["PersonalizerRankedAction"][];
+            /** @description The action to show. */
+            rewardActionId: components["schemas"]["Id"];
+        };
+        /** @description The same for several slots. */
+        PersonalizerRankSlotsBody: {
+            /** @description The actions, each of which becomes an item; none is chosen for two slots. */
+            actions: components["schemas"]["PersonalizerAction"][];
+            /** @description As of a request with one slot. */
+            contextFeatures?: Record<string, never>[] | null;
+            /** @description As of a request with one slot. */
+            deferActivation?: boolean | null;
+            eventId?: components["schemas"]["IdOrInteger"] | null;
+            /** @description The slots, in the order in which they are filled; at most one for each action. */
+            slots: components["schemas"]["PersonalizerSlot"][];
+        };
+        /** @description The actions that were chosen for the slots. */
+        PersonalizerRankSlotsReply: {
+            eventId: components["schemas"]["Id"];
+            slots: components["schemas"]["PersonalizerFilledSlot"][];
+        };
+        /** @description An action with its probability. */
+        PersonalizerRankedAction: {
+            id: components["schemas"]["Id"];
+            /**
+             * Format: float
+             * @description The probability with which the action was to be chosen; 0 if it was excluded.
+             */
+            probability: number;
+        };
+        /** @description The reward of an event. */
+        PersonalizerRewardBody: {
+            /**
+             * Format: float
+             * @description The label to learn.
+             */
+            value: number;
+        };
+        /** @description The rewards of slots. */
+        PersonalizerRewardSlotsBody: {
+            reward: components["schemas"]["PersonalizerSlotReward"][];
+        };
+        /** @description Settings of a model in the form of Azure Personalizer. */
+        PersonalizerService: {
+            /**
+             * Format: float
+             * @description The reward of an event that has none by then.
+             */
+            defaultReward?: number | null;
+            /**
+             * Format: double
+             * @description The share of events that are chosen at random; null if the policy of the model has no such share.
+             */
+            explorationPercentage?: number | null;
+            /** @description `Online`: there is no apprentice mode. */
+            learningMode: string;
+            /** @description Always false. */
+            logMirrorEnabled: boolean;
+            /**
+             * Format: int64
+             * @description For how many days events can be rewarded.
+             */
+            logRetentionDays: number;
+            /** @description `PT0S`: rewards are learnt at once. */
+            modelExportFrequency: string;
+            /** @description `earliest`: the first reward of an event counts. */
+            rewardAggregation: string;
+            /** @description How long an event waits for a reward, as an ISO 8601 duration; null if it gets no default reward. */
+            rewardWaitTime?: string | null;
+        };
+        /** @description The settings to change; absent ones stay. */
+        PersonalizerServiceChange: {
+            /**
+             * Format: float
+             * @description The label of an event without a reward.
+             */
+            defaultReward?: number | null;
+            /**
+             * Format: double
+             * @description The share of events that are chosen at random: the model gets the policy `epsilon_greedy` with it.
+             */
+            explorationPercentage?: number | null;
+            /** @description Cannot be changed from false. */
+            isAutoOptimizationEnabled?: boolean | null;
+            /** @description Cannot be changed. */
+            learningMode?: string | null;
+            /** @description Cannot be changed. */
+            logMirrorEnabled?: boolean | null;
+            /**
+             * Format: int64
+             * @description Cannot be changed.
+             */
+            logRetentionDays?: number | null;
+            /** @description Cannot be changed. */
+            modelExportFrequency?: string | null;
+            /** @description Cannot be changed. */
+            rewardAggregation?: string | null;
+            /** @description An ISO 8601 duration from 1 second to 30 days. */
+            rewardWaitTime?: string | null;
+        };
+        /** @description A place for which an action is chosen. */
+        PersonalizerSlot: {
+            /** @description The action that the application would show without a choice; it is checked and not used. */
+            baselineAction: components["schemas"]["IdOrInteger"];
+            /** @description Ids of actions that are not to be chosen for the slot. */
+            excludedActions?: components["schemas"]["IdOrInteger"][] | null;
+            /** @description Features of the slot, which become fields of the context, after `slot.`. */
+            features?: Record<string, never>[] | null;
+            /** @description The id of the slot, by which it is rewarded. */
+            id: components["schemas"]["IdOrInteger"];
+        };
+        /** @description The reward of a slot. */
+        PersonalizerSlotReward: {
+            slotId: components["schemas"]["IdOrInteger"];
+            /**
+             * Format: float
+             * @description The label to learn.
+             */
+            value: number;
         };
         /** @description A declared pipeline. */
         Pipeline: {
@@ -5416,6 +5715,1043 @@ export interface operations {
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             504: components["responses"]["Timeout"];
+        };
+    };
+    get_personalizer_service: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the model. */
+                model: components["schemas"]["Name"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Settings of a model in the form of Azure Personalizer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerService"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            503: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+        };
+    };
+    put_personalizer_service: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the model. */
+                model: components["schemas"]["Name"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PersonalizerServiceChange"];
+            };
+        };
+        responses: {
+            /** @description Settings of a model in the form of Azure Personalizer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerService"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            503: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+        };
+    };
+    personalizer_activate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the model. */
+                model: components["schemas"]["Name"];
+                /** @description The id of the event. */
+                event_id: components["schemas"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The event is active */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            503: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+        };
+    };
+    personalizer_reward: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the model. */
+                model: components["schemas"]["Name"];
+                /** @description The id of the event. */
+                event_id: components["schemas"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PersonalizerRewardBody"];
+            };
+        };
+        responses: {
+            /** @description The reward is learnt, or there was one */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            503: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+        };
+    };
+    personalizer_activate_slots: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the model. */
+                model: components["schemas"]["Name"];
+                /** @description The id of the event. */
+                event_id: components["schemas"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The event is active */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            503: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+        };
+    };
+    personalizer_reward_slots: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the model. */
+                model: components["schemas"]["Name"];
+                /** @description The id of the event. */
+                event_id: components["schemas"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PersonalizerRewardSlotsBody"];
+            };
+        };
+        responses: {
+            /** @description The rewards are learnt, or there were some */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            503: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+        };
+    };
+    personalizer_rank_slots: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the model. */
+                model: components["schemas"]["Name"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PersonalizerRankSlotsBody"];
+            };
+        };
+        responses: {
+            /** @description The actions that were chosen for the slots. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerRankSlotsReply"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            503: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+        };
+    };
+    personalizer_rank: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the model. */
+                model: components["schemas"]["Name"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PersonalizerRankBody"];
+            };
+        };
+        responses: {
+            /** @description The chosen action, and the probabilities of all. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerRankReply"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            503: {
+                headers: {
+                    /** @description After how many seconds to try again */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
+            /** @description What is wrong, in the form of Personalizer. */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PersonalizerFailure"];
+                };
+            };
         };
     };
     predict: {

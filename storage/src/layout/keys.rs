@@ -42,7 +42,8 @@
 //! [event]: super::event
 
 use celeris_model::{
-    DecisionId, EventId, ItemId, ModelId, Partition, Sequence, Shard, SourceId, StreamName, UserEpoch, UserId, VersionId,
+    DecisionId, EventId, ItemId, ModelId, Partition, Sequence, Shard, SourceId, StreamName, UserEpoch, UserId,
+    VersionId,
 };
 
 use super::hashing::{IdHash, UserHash};

@@ -22,8 +22,11 @@ impl Publisher {
             .enable_all()
             .build()
             .expect("the servers take it");
-        let client = runtime.block_on(async_nats::connect(nats.urls())).expect("the servers take it");
-        Self { runtime, context: jetstream::new(client) }
+        let context = runtime.block_on(async {
+            let client = async_nats::connect(nats.urls()).await.expect("the servers take it");
+            jetstream::new(client)
+        });
+        Self { runtime, context }
     }
 
     /// Creates a stream of these subjects.

@@ -374,7 +374,7 @@ fn a_stream_that_would_wait_for_long_is_refused() {
     let node = Node::serve(dir.path());
     let [.., admin] = closed(&node);
     admin.post("/v1/models", &json!({"name": "m", "dim": 4})).expect(201);
-    let body = json!({"name": "slow", "roles": ["observe"], "observations_per_second": 0.1});
+    let body = json!({"name": "slow", "roles": ["observe"], "observations_per_second": 0.01});
     let slow = admin.with_key(&made(&admin, &body)).model("m");
     let line = |user: usize| {
         format!("{{\"user\": \"u{user}\", \"item\": \"i\", \"label\": 1, \"observation_id\": \"{user}\"}}\n")

@@ -63,7 +63,7 @@ fn node() -> (tempfile::TempDir, Node) {
 }
 
 fn visible_state(client: &Client) -> String {
-    let calls = ["", "/films/users/u", "/films/users/", "/films/items?limit=1000", "/films/versions"];
+    let calls = ["", "/films/users/u", "/films/users", "/films/items?limit=1000", "/films/versions"];
     calls.map(|call| client.get(&format!("/v1/models{call}")).text).join("\n")
 }
 

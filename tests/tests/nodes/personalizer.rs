@@ -32,9 +32,13 @@ fn reward(client: &Client, event: &str, value: f64) -> Reply {
     client.post(&format!("/personalizer/v1.0/events/{event}/reward"), &json!({ "value": value }))
 }
 
-/// Without a body, as the SDKs send it.
 fn activate(client: &Client, event: &str) -> Reply {
-    client.try_with(("POST", &format!("/personalizer/v1.0/events/{event}/activate")), &[], &Value::Null).unwrap()
+    post_nothing(client, &format!("/personalizer/v1.0/events/{event}/activate"))
+}
+
+/// Without a body, as the SDKs send it: with a length and no type.
+fn post_nothing(client: &Client, path: &str) -> Reply {
+    client.try_with(("POST", path), &[("content-length", "0")], &Value::Null).unwrap()
 }
 
 fn actions(ids: &[&str]) -> Value {
@@ -181,6 +185,25 @@ fn an_event_id_names_one_request() {
 }
 
 #[test]
+fn events_end_with_their_user_and_their_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path(), "user_fields = [\"user\"]\n");
+    let client = node.client();
+    let body = json!({"eventId": "e-1", "contextFeatures": [{"user": "alice"}], "actions": actions(&["a", "b"])});
+    rank(&client, &body).expect(201);
+    assert_eq!(reward(&client, "e-1", 1.0).status, 204);
+    client.try_json("DELETE", "/v1/models/home/users/alice", &Value::Null).unwrap().expect(200);
+    error(&reward(&client, "e-1", 1.0), 404);
+    error(&activate(&client, "e-1"), 404);
+    rank(&client, &body).expect(201);
+    assert_eq!(reward(&client, "e-1", 1.0).status, 204, "the id names another event now");
+    client.try_json("DELETE", "/v1/models/home", &Value::Null).unwrap();
+    error(&reward(&client, "e-1", 1.0), 404);
+    create(&client, &json!({}));
+    error(&reward(&client, "e-1", 1.0), 404);
+}
+
+#[test]
 fn a_deferred_event_counts_once_it_is_activated() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path(), "");
@@ -244,7 +267,7 @@ fn slots_get_different_actions_and_rewards_of_their_own() {
     assert_eq!(rewards(&json!([{"slotId": "top", "value": -1}, {"slotId": "left", "value": 0}])).status, 204);
     error(&reward(&client, "m-1", 1.0), 409);
     let path = format!("{root}/events/m-1/activate");
-    assert_eq!(client.try_with(("POST", &path), &[], &Value::Null).unwrap().status, 204);
+    assert_eq!(post_nothing(&client, &path).status, 204);
     let user = client.get("/v1/models/home/users/anyone").expect(200);
     let history = user["history"].as_array().unwrap();
     let learnt: BTreeMap<&str, f64> =
@@ -446,6 +469,7 @@ fn the_settings_that_a_model_has_are_read_and_changed() {
         (json!({"rewardAggregation": "sum"}), "/rewardAggregation"),
         (json!({"learningMode": "Apprentice"}), "/learningMode"),
         (json!({"explorationPercentage": 1.5}), "/explorationPercentage"),
+        (json!({"defaultReward": 1.5}), "/defaultReward"),
         (json!({"logRetentionDays": 90, "explorationPercentage": 0.1}), "/logRetentionDays"),
     ] {
         assert_eq!(error(&put(&body), 400)["target"], target);
@@ -453,6 +477,11 @@ fn the_settings_that_a_model_has_are_read_and_changed() {
     error(&put(&json!({"rewardWaitTime": "PT0S"})), 400);
     error(&put(&json!({"rewardWaitTime": "P31D"})), 400);
     assert_eq!(client.get(path).expect(200), changed, "nothing of these was changed");
+    let beyond = json!({"default_reward": {"label": 5, "after_seconds": 60, "slots": 1}});
+    client.try_json("PATCH", "/v1/models/home", &beyond).unwrap().expect(200);
+    let settings = client.get(path).expect(200);
+    assert_eq!(settings["defaultReward"], 5.0);
+    assert_eq!(put(&settings).expect(200), settings, "also what was set elsewhere");
 }
 
 #[test]
@@ -480,6 +509,9 @@ fn any_node_of_a_cluster_ranks_and_rewards() {
     // An id that the node has made, and a user who has moved between ranking and reward.
     let body = json!({"contextFeatures": [{ "user": users[0] }], "actions": actions(&["item-1", "item-2"]), "deferActivation": true});
     let made = rank(cluster.client(1), &body).expect(201);
+    let of_another = json!({"eventId": made["eventId"], "contextFeatures": [{ "user": users[1] }],
+        "actions": actions(&["item-1"])});
+    assert_eq!(error(&rank(cluster.client(0), &of_another), 400)["target"], "/eventId");
     let mut named = body.clone();
     named["eventId"] = json!("moved");
     rank(cluster.client(1), &named).expect(201);

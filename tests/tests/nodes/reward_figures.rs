@@ -71,7 +71,8 @@ fn rewards_are_those_of_the_decisions_by_day_version_and_policy() {
     let reply = films.get("rewards").expect(200);
     assert_eq!((&reply["days"], &reply["complete"], &reply["decisions"]), (&json!(30), &json!(true), &json!(40)));
     let by_hand = counted_by_hand(&films);
-    assert!(by_hand.len() >= 4, "{by_hand:?}");
+    // With rankings of the validation pool, if any was drawn.
+    assert!(by_hand.len() >= 3, "{by_hand:?}");
     assert_eq!(by_policy(&reply), by_hand);
     for row in reply["rows"].as_array().unwrap() {
         assert_eq!((&row["scored_by"], &row["version"]), (&json!("films"), &json!(1)));

@@ -163,7 +163,11 @@ fn a_node_that_is_lost_is_restored_to_the_bit_at_the_position_of_its_backup() {
         }
         let (mut restored, mut learnt) = (films.user(user, 100), expected.user(user, 100));
         for history in [&mut restored, &mut learnt] {
-            history["history"].as_array_mut().unwrap().iter_mut().for_each(|event| event["timestamp"] = json!(0));
+            for event in history["history"].as_array_mut().unwrap() {
+                // These depend on when the other users' observations came.
+                event["timestamp"] = json!(0);
+                event["sequence"] = json!(0);
+            }
         }
         for field in ["state_hash", "weights", "user_epoch", "observations", "history"] {
             assert_eq!(restored[field], learnt[field], "{field} of {user} after {epoch} observations");
@@ -504,7 +508,7 @@ impl Eventful {
         let again = json!({"user": "plain", "item": "item-2", "label": 2, "observation_id": "plain-30"});
         assert_eq!(films.observe(&again)["duplicate"], false);
         let known = json!({"user": "plain", "item": "item-2", "label": 2, "observation_id": "plain-29"});
-        assert_eq!(films.try_observe(&known).unwrap().json()["duplicate"], true);
+        assert_eq!(films.try_observe(&known).unwrap().status, 409, "its id is taken");
         assert_eq!(films.delete("users/plain").status, 200);
         assert_eq!(films.delete("observations/corrected-5").status, 200);
         // And so does a backup of it, in another place.
@@ -522,7 +526,7 @@ fn a_node_is_restored_to_a_time_between_two_backups() {
     let eventful = Eventful::new(true);
     let to = tempfile::tempdir().unwrap();
     let restored = done(restore(eventful.place.path(), to.path(), &["--until", &eventful.time]));
-    assert!(restored.contains("2 corrections taken back, 1 erasures kept"), "{restored}");
+    assert!(restored.contains("2 corrections taken back, 2 erasures kept"), "{restored}");
     eventful.check(to.path());
 }
 

@@ -171,7 +171,7 @@ fn mistakes_of_the_configuration_are_problems_and_the_rest_is_still_checked() {
 #[test]
 fn limits_below_what_is_configured_are_found() {
     configured("[memory]\nusers = \"9000 TiB\"\n", ("memory", "problem"), "memory.users");
-    configured("[training.limits]\nmemory = \"9000 TiB\"\n", ("memory", "warning"), "training.limits.memory");
+    configured("[training.limits]\nmemory = \"4000 TiB\"\n", ("memory", "warning"), "training.limits.memory");
     let limited = |files: &str| {
         let script = format!("ulimit -n {files}; exec \"$0\" check --json --listen {LISTEN}");
         let output = Command::new("sh").args(["-c", &script]).arg(binary::path()).output().unwrap();

@@ -129,11 +129,11 @@ mod tests {
 
     use super::*;
 
-    fn action(features: Value) -> Action {
+    fn action(features: &Value) -> Action {
         serde_json::from_value(json!({"id": "a", "features": features})).unwrap()
     }
 
-    fn changed(features: Value, known: &ItemDescription) -> Option<ActionItem> {
+    fn changed(features: &Value, known: &ItemDescription) -> Option<ActionItem> {
         let action = action(features);
         change(&action, attributes(&flattened(&action.features)), known)
     }
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn new_actions_get_attributes_and_factors_and_what_others_have_set_stays() {
         let (arts, news) = (json!([{"topic": "arts"}]), json!([{"topic": "news"}]));
-        let new = changed(arts.clone(), &unknown()).unwrap();
+        let new = changed(&arts, &unknown()).unwrap();
         assert_eq!(new.attributes, Some(map(json!({"topic": "arts"}))));
         assert_eq!(new.features, Some(factors_of("a", &map(json!({"topic": "arts"})), 8)));
         let ours = ItemDescription {
@@ -167,17 +167,17 @@ mod tests {
             is_plain: false,
             ..unknown()
         };
-        assert_eq!(changed(arts.clone(), &ours), None);
-        assert_eq!(changed(json!([]), &ours), None, "an action without features");
-        let renewed = changed(news.clone(), &ours).unwrap();
+        assert_eq!(changed(&arts, &ours), None);
+        assert_eq!(changed(&json!([]), &ours), None, "an action without features");
+        let renewed = changed(&news, &ours).unwrap();
         assert_eq!(renewed.features, Some(factors_of("a", &map(json!({"topic": "news"})), 8)));
         let theirs = ItemDescription { given_features: Some(vec![0.5; 9]), ..ours.clone() };
-        assert_eq!(changed(news.clone(), &theirs).unwrap().features, None);
+        assert_eq!(changed(&news, &theirs).unwrap().features, None);
         let trained = ItemDescription { given_features: None, ..ours.clone() };
-        assert_eq!(changed(arts.clone(), &trained), None);
-        assert_eq!(changed(arts.clone(), &ItemDescription { is_deleted: true, ..ours }), None);
+        assert_eq!(changed(&arts, &trained), None);
+        assert_eq!(changed(&arts, &ItemDescription { is_deleted: true, ..ours }), None);
         let constant = ItemDescription { factors: 0, ..unknown() };
-        assert_eq!(changed(arts, &constant).unwrap().features, None);
-        assert_eq!(changed(json!([]), &unknown()).unwrap().attributes, None);
+        assert_eq!(changed(&arts, &constant).unwrap().features, None);
+        assert_eq!(changed(&json!([]), &unknown()).unwrap().attributes, None);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use axum::extract::State;
 use axum::http::StatusCode;
 use celeris_model::context::ContextValue;
-use celeris_model::{EventId, EventSlot, ItemId, ModelId, ModelName, RankingEvent, UserEpoch};
+use celeris_model::{DecisionId, EventId, EventSlot, ItemId, ModelId, ModelName, Partition, RankingEvent, UserEpoch};
 use celeris_predictor::ChooseRequest;
 use celeris_storage::AddedEvent;
 use serde::Serialize;
@@ -124,6 +124,7 @@ async fn rank(node: &Node, asked: &Asked<'_>) -> Result<(EventId, RankingEvent),
     let repeated = |id: &EventId, there: RankingEvent| {
         if there.digest == asked.digest { Ok((id.clone(), there)) } else { Err(other_request(id)) }
     };
+    asked.event_id.map_or(Ok(()), |id| check_reachable(node, asked, id))?;
     let _ranking = asked.event_id.map(|id| node.personalizer.begin(asked.model_id, id)).transpose()?;
     if let Some(id) = asked.event_id
         && let Some(there) = node.storage.decisions().event(asked.model_id, id)?
@@ -143,6 +144,20 @@ async fn rank(node: &Node, asked: &Asked<'_>) -> Result<(EventId, RankingEvent),
         AddedEvent::Exists(there) => repeated(&id, *there),
         AddedEvent::Refused => Err(not_recorded()),
     }
+}
+
+/// In a cluster an id in the form of the node's own says where its event is. One that says another place than that of
+/// the user would be ranked and could not be rewarded.
+///
+/// # Errors
+/// 422 if it does.
+fn check_reachable(node: &Node, asked: &Asked<'_>, id: &EventId) -> Result<(), ApiError> {
+    let said = personalizer::decision_in(id).as_ref().and_then(DecisionId::partition);
+    let is = asked.circumstances.user.as_ref().map(Partition::of);
+    if node.cluster.is_some() && said.is_some() && said != is {
+        return Err(ApiError::field("eventId", "has the form of ids that nodes make; use another, or leave it out"));
+    }
+    Ok(())
 }
 
 /// Fills the slots.
@@ -179,7 +194,7 @@ async fn choose(node: &Node, asked: &Asked<'_>) -> Result<(Vec<EventSlot>, UserE
 /// Without a record an event cannot be rewarded.
 fn not_recorded() -> ApiError {
     ApiError::unavailable(
-        "the decision could not be recorded, without which no reward can be learnt: decisions.enabled is false, or \
-         decisions.bytes_per_second or decisions.queue is exceeded; try again",
+        "the decision could not be recorded, without which no reward can be learnt: decisions.enabled is false, \
+         decisions.bytes_per_second or decisions.queue is exceeded, or the user is being erased; try again",
     )
 }

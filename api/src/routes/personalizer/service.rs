@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::extract::{Body, InModel};
+use crate::schema::personalizer::check_value;
 use crate::state::Node;
 
 /// The first reward of an event counts.
@@ -127,6 +128,12 @@ impl ServiceChange {
         let after_seconds = self.reward_wait_time.as_deref().map(seconds_of).transpose()?;
         if after_seconds.is_none() && self.default_reward.is_none() {
             return Ok(now);
+        }
+        // What is read can be written, also a label that was set by another call.
+        if let Some(label) = self.default_reward
+            && now.is_none_or(|now| now.label != label)
+        {
+            check_value("defaultReward", label)?;
         }
         let missing =
             |field: &str, other: &str| ApiError::field(field, format!("is needed with {other}: the model has none"));

@@ -455,6 +455,82 @@ class PartReason(TypedDict):
 PartSource: TypeAlias = Literal['table']
 
 
+class PersonalizerFailureDetail(TypedDict):
+    """
+    What is wrong.
+    """
+
+    code: str
+    message: str
+    target: NotRequired[str]
+
+
+class PersonalizerFilledSlot(TypedDict):
+    """
+    A slot with its action.
+    """
+
+    id: Id
+    rewardActionId: NotRequired[Id]
+
+
+class PersonalizerRankSlotsReply(TypedDict):
+    """
+    The actions that were chosen for the slots.
+    """
+
+    eventId: Id
+    slots: list[PersonalizerFilledSlot]
+
+
+class PersonalizerRankedAction(TypedDict):
+    """
+    An action with its probability.
+    """
+
+    id: Id
+    probability: float
+
+
+class PersonalizerRewardBody(TypedDict, closed=True):
+    """
+    The reward of an event.
+    """
+
+    value: float
+
+
+class PersonalizerService(TypedDict):
+    """
+    Settings of a model in the form of Azure Personalizer.
+    """
+
+    defaultReward: NotRequired[float | None]
+    explorationPercentage: NotRequired[float | None]
+    learningMode: str
+    logMirrorEnabled: bool
+    logRetentionDays: int
+    modelExportFrequency: str
+    rewardAggregation: str
+    rewardWaitTime: NotRequired[str | None]
+
+
+class PersonalizerServiceChange(TypedDict, closed=True):
+    """
+    The settings to change; absent ones stay.
+    """
+
+    defaultReward: NotRequired[float | None]
+    explorationPercentage: NotRequired[float | None]
+    isAutoOptimizationEnabled: NotRequired[bool | None]
+    learningMode: NotRequired[str | None]
+    logMirrorEnabled: NotRequired[bool | None]
+    logRetentionDays: NotRequired[int | None]
+    modelExportFrequency: NotRequired[str | None]
+    rewardAggregation: NotRequired[str | None]
+    rewardWaitTime: NotRequired[str | None]
+
+
 class PipelineObject(TypedDict):
     """
     An object of a pipeline.
@@ -1539,6 +1615,65 @@ class PastBody(TypedDict, closed=True):
     weight: NotRequired[float | None]
 
 
+class PersonalizerAction(TypedDict, closed=True):
+    """
+    Something to choose.
+    """
+
+    features: NotRequired[list[dict[str, Any]] | None]
+    id: IdOrInteger
+
+
+class PersonalizerFailure(TypedDict):
+    """
+    An error in the form of Azure Personalizer.
+    """
+
+    error: PersonalizerFailureDetail
+
+
+class PersonalizerRankBody(TypedDict, closed=True):
+    """
+    The actions to choose from, and the circumstances.
+    """
+
+    actions: list[PersonalizerAction]
+    contextFeatures: NotRequired[list[dict[str, Any]] | None]
+    deferActivation: NotRequired[bool | None]
+    eventId: NotRequired[IdOrInteger | None]
+    excludedActions: NotRequired[list[IdOrInteger] | None]
+
+
+class PersonalizerRankReply(TypedDict):
+    """
+    The chosen action, and the probabilities of all.
+    """
+
+    eventId: Id
+    ranking: list[PersonalizerRankedAction]
+    rewardActionId: Id
+
+
+class PersonalizerSlot(TypedDict, closed=True):
+    """
+    A place for which an action is chosen.
+    """
+
+    baselineAction: IdOrInteger
+    excludedActions: NotRequired[list[IdOrInteger] | None]
+    features: NotRequired[list[dict[str, Any]] | None]
+    id: IdOrInteger
+
+
+class PersonalizerSlotReward(TypedDict, closed=True):
+    """
+    The reward of a slot.
+    """
+
+    slotId: IdOrInteger
+    value: float
+
+
 class PipelineList(TypedDict):
     """
     The pipelines, by name.
@@ -2027,6 +2162,26 @@ class ObservedArray(TypedDict):
 
     results: list[ObservedResult]
     summary: LineCounts
+
+
+class PersonalizerRankSlotsBody(TypedDict, closed=True):
+    """
+    The same for several slots.
+    """
+
+    actions: list[PersonalizerAction]
+    contextFeatures: NotRequired[list[dict[str, Any]] | None]
+    deferActivation: NotRequired[bool | None]
+    eventId: NotRequired[IdOrInteger | None]
+    slots: list[PersonalizerSlot]
+
+
+class PersonalizerRewardSlotsBody(TypedDict, closed=True):
+    """
+    The rewards of slots.
+    """
+
+    reward: list[PersonalizerSlotReward]
 
 
 class PipelineBody(TypedDict):
