@@ -51,7 +51,9 @@ pub fn start_node(form: Form, config: &Config) -> Result<Option<Traces>, Failure
 
 /// Writes events as lines. Spans of traces are not for it.
 fn lines(form: Form, level: &str) -> Box<dyn Layer<Registry> + Send + Sync> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    // The client of Kafka says at `info` whenever it connects.
+    let default = || EnvFilter::new(format!("{level},rskafka=warn"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| default());
     let of_traces = [ROOTS, SPANS];
     let events = filter_fn(move |metadata| !of_traces.contains(&metadata.target()));
     let filter = events.with_max_level_hint(LevelFilter::TRACE).and(filter);

@@ -20,7 +20,7 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7117";
 const REPLY_BYTES_MAX: u64 = 256 << 20;
 
 /// How often a request is sent that the node cannot answer now.
-pub const TRIES: u32 = 5;
+const TRIES: u32 = 5;
 
 /// The time between two of them, if the node names none, and at most.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -29,6 +29,22 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 /// Whether a response answers a request of many lines, line by line.
 pub fn is_of_lines(response: &Response<Body>) -> bool {
     response.headers().get("content-type").is_some_and(|kind| kind == "application/x-ndjson")
+}
+
+/// The time after which a request may be sent again.
+fn retry_after(response: &Response<Body>) -> Duration {
+    let seconds = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+    seconds.map_or(RETRY_AFTER, Duration::from_secs).min(RETRY_AFTER_MAX)
+}
+
+/// Why a request has no answer to use.
+pub enum Unanswered {
+    /// The node cannot be reached, or not answer now; it may be back later.
+    Away {
+        why: String,
+        after: Duration,
+    },
+    Refused(Failure),
 }
 
 /// The variable with the key, if no file is named.
@@ -218,6 +234,44 @@ impl NodeClient {
         self.accepted(response)
     }
 
+    /// Sends a `GET` request once; `None` if there is no such resource.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn find_once(&self, path: &str) -> Result<Option<Value>, Unanswered> {
+        let response = self.once(self.agent.get(format!("{}{path}", self.url)).call())?;
+        if response.status() == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        self.accepted(response).map(Some).map_err(Unanswered::Refused)
+    }
+
+    /// Posts a body of this media type once, and returns the response whatever its status, unless it says that there may be
+    /// another later.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn post_once(&self, path: &str, media_type: &str, body: &[u8]) -> Result<Response<Body>, Unanswered> {
+        let request = self.agent.post(format!("{}{path}", self.url)).header("content-type", media_type);
+        self.once(request.send(body))
+    }
+
+    fn once(&self, response: Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, Unanswered> {
+        let response = match response {
+            Ok(response) => response,
+            Err(error @ (ureq::Error::BadUri(_) | ureq::Error::Http(_))) => {
+                return Err(Unanswered::Refused(self.unreachable(&error)));
+            }
+            Err(error) => return Err(Unanswered::Away { why: error.to_string(), after: RETRY_AFTER }),
+        };
+        let status = response.status();
+        // 502 and 504 are answers of a proxy in front of a node that starts.
+        if !matches!(status.as_u16(), 429 | 502..=504) || is_of_lines(&response) {
+            return Ok(response);
+        }
+        Err(Unanswered::Away { why: format!("it answered {status}"), after: retry_after(&response) })
+    }
+
     /// Sends a request, and again if the node cannot answer now, after the time that it names.
     fn patiently(&self, request: impl Fn() -> Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, Failure> {
         for _ in 1..TRIES {
@@ -225,8 +279,7 @@ impl NodeClient {
             if response.status() != StatusCode::SERVICE_UNAVAILABLE || is_of_lines(&response) {
                 return Ok(response);
             }
-            let seconds = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-            thread::sleep(seconds.map_or(RETRY_AFTER, Duration::from_secs).min(RETRY_AFTER_MAX));
+            thread::sleep(retry_after(&response));
         }
         request().map_err(|error| self.unreachable(&error))
     }

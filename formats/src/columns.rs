@@ -18,10 +18,12 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::Compression;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::file::reader::ChunkReader;
 use parquet::schema::types::SchemaDescriptor;
 use serde::Serialize;
 
 use crate::error::FormatError;
+use crate::ranges::Blocks;
 
 /// Rows read or written at a time: a few megabytes at the usual dimensions.
 pub const ROWS_A_BATCH: usize = 16_384;
@@ -72,15 +74,27 @@ impl ParquetFile {
     /// # Errors
     /// As [`ParquetFile::open`].
     pub fn open_columns(path: &Path, columns: &[&str]) -> Result<Self, FormatError> {
-        Self::open_with(path, |schema| {
-            let roots = schema.root_schema().get_fields().iter().enumerate();
-            let wanted = roots.filter(|(_, field)| columns.contains(&field.name())).map(|(root, _)| root);
-            ProjectionMask::roots(schema, wanted)
-        })
+        Self::open_with(path, |schema| roots_of(schema, columns))
     }
 
     fn open_with(path: &Path, mask: impl Fn(&SchemaDescriptor) -> ProjectionMask) -> Result<Self, FormatError> {
         let file = File::open(path).map_err(FormatError::io(path))?;
+        Self::of_chunks(path, file, mask)
+    }
+
+    /// Opens a file that is read by ranges. Its columns of these names, or all.
+    pub(crate) fn of_ranges(name: &Path, file: Blocks, columns: Option<&[&str]>) -> Result<Self, FormatError> {
+        Self::of_chunks(name, file, |schema| match columns {
+            None => ProjectionMask::all(),
+            Some(columns) => roots_of(schema, columns),
+        })
+    }
+
+    fn of_chunks<C: ChunkReader + 'static>(
+        path: &Path,
+        file: C,
+        mask: impl Fn(&SchemaDescriptor) -> ProjectionMask,
+    ) -> Result<Self, FormatError> {
         let (reader, rows) = ParquetRecordBatchReaderBuilder::try_new(file)
             .and_then(|builder| {
                 let mask = mask(builder.parquet_schema());
@@ -119,6 +133,13 @@ impl ParquetFile {
         self.rows_read += batch.num_rows();
         Ok(Some(Batch { path: self.path.clone(), first_row, batch }))
     }
+}
+
+/// The top-level columns of these names.
+fn roots_of(schema: &SchemaDescriptor, columns: &[&str]) -> ProjectionMask {
+    let roots = schema.root_schema().get_fields().iter().enumerate();
+    let wanted = roots.filter(|(_, field)| columns.contains(&field.name())).map(|(root, _)| root);
+    ProjectionMask::roots(schema, wanted)
 }
 
 /// A batch of rows of a Parquet file.

@@ -13,7 +13,7 @@
 //! | [`trainer_items`] | version directory | retrain | retrain |
 //! | [`manifest`], [`version_dir`] | `_SUCCESS`, and the set of files that it lists | trainers | features, manager |
 //!
-//! [`table`] reads the rows of any Parquet file, for imports.
+//! [`table`] reads the rows of any Parquet file, for imports, also of one that is read by [`ranges`] of bytes.
 //!
 //! [`columns`] reads typed columns with errors that name file, row and column, and writes durable
 //! files.
@@ -35,6 +35,7 @@ pub mod observations;
 pub mod part_moments;
 pub mod pinned_items;
 pub mod prior;
+pub mod ranges;
 mod rows;
 pub mod table;
 pub mod trainer_items;
@@ -51,5 +52,6 @@ pub use error::FormatError;
 pub use item_attributes::AttributesWriter;
 pub use manifest::{FileEntry, MANIFEST_FILE, Manifest, WarmStart};
 pub use observations::{ObservationRow, ObservationsWriter};
+pub use ranges::Ranges;
 pub use table::{Table, TableValue};
 pub use version_dir::{VersionDirWriter, checked_file, read_manifest};

@@ -1,13 +1,15 @@
 //! Rows of a Parquet file of any schema: the values of its plain columns, one row at a time.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit, TimestampMillisecondType};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, Schema, TimeUnit, TimestampMillisecondType};
 
 use crate::columns::ParquetFile;
 use crate::error::FormatError;
+use crate::ranges::{Blocks, Ranges};
 
 /// A value of a row.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +43,23 @@ impl Table {
     /// # Errors
     /// [`FormatError::Io`] or [`FormatError::Parquet`].
     pub fn open(path: &Path) -> Result<Self, FormatError> {
-        let schema = ParquetFile::open(path)?.schema();
+        Self::of_columns(&ParquetFile::open(path)?.schema(), |names| ParquetFile::open_columns(path, names))
+    }
+
+    /// Opens a file that is read by ranges, called `name` in errors. At most 64 MiB of it are in memory, beside the batch.
+    ///
+    /// # Errors
+    /// [`FormatError::Parquet`].
+    pub fn of_ranges(name: &str, file: Arc<dyn Ranges>) -> Result<Self, FormatError> {
+        let (name, file) = (Path::new(name), Blocks::new(file));
+        let schema = ParquetFile::of_ranges(name, file.clone(), None)?.schema();
+        Self::of_columns(&schema, |names| ParquetFile::of_ranges(name, file.clone(), Some(names)))
+    }
+
+    fn of_columns(
+        schema: &Schema,
+        open: impl Fn(&[&str]) -> Result<ParquetFile, FormatError>,
+    ) -> Result<Self, FormatError> {
         let (mut columns, mut unreadable) = (Vec::new(), Vec::new());
         for field in schema.fields() {
             match readable_as(field.data_type()) {
@@ -50,7 +68,7 @@ impl Table {
             }
         }
         let names: Vec<&str> = columns.iter().map(String::as_str).collect();
-        let file = ParquetFile::open_columns(path, &names)?;
+        let file = open(&names)?;
         Ok(Self { file, columns, unreadable, batch: Vec::new(), batch_rows: 0, next: 0, rows_read: 0 })
     }
 
@@ -173,8 +191,6 @@ fn readable(array: &ArrayRef) -> ArrayRef {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
-    use std::sync::Arc;
 
     use arrow::array::{
         Date32Array, DictionaryArray, Float32Array, Int32Array, ListArray, RecordBatch, StringArray,

@@ -1,14 +1,18 @@
 //! A first reading of a file, before anything of it is used.
 
+use std::sync::Arc;
+
 use celeris_model::Loss;
 
 use crate::error::{BadRow, Fault, ImportError, Place};
-use crate::ids::Repeats;
 use crate::input::Input;
 use crate::items::{Content, ItemRow, ItemRows, content};
 use crate::kinds::Kinds;
 use crate::mapping::{Mapping, Role};
-use crate::observations::{Observations, Rules, Taken};
+use crate::observations::{Observations, Taken};
+use crate::repeats::Repeats;
+use crate::rules::Rules;
+use crate::source;
 use crate::times::TimeKind;
 
 /// Rows that a check keeps to show.
@@ -25,6 +29,8 @@ pub struct Checked {
     pub content: Content,
     pub observations: Option<CheckedObservations>,
     pub items: Option<CheckedItems>,
+    /// Rows that describe users, which are left out.
+    pub users: u64,
     /// Number of rows that cannot be taken.
     pub bad: u64,
     pub first_bad: Option<BadRow>,
@@ -37,6 +43,8 @@ pub struct CheckedObservations {
     pub mapping: Mapping,
     /// Rows that can be taken.
     pub good: u64,
+    /// Rows of kinds of feedback that are left out.
+    pub left_out: u64,
     /// The first of them.
     pub first: Vec<(Place, Taken)>,
     /// The least and the greatest label.
@@ -46,7 +54,7 @@ pub struct CheckedObservations {
     pub time_kind: Option<TimeKind>,
     /// Rows without a time.
     pub untimed: u64,
-    pub repeats: Repeats,
+    pub repeats: Arc<Repeats>,
     /// The columns of the context, in the order of [`Rules::context`].
     pub context: Vec<String>,
     /// Their types.
@@ -92,12 +100,15 @@ pub fn check(
     let content = content(input, rules)?;
     let mut ignore = |_: &BadRow| Ok(());
     let mut bad = BadRows { count: 0, first: None, on_bad };
-    let (mut observations, mut items, mut table) = (None, None, TableOf::default());
-    if content != Content::Items {
+    let (mut observations, mut items, mut users, mut table) = (None, None, 0, TableOf::default());
+    if content == Content::Users {
+        (table, users) = count_rows(input, rules, progress)?;
+    }
+    if matches!(content, Content::Observations | Content::Both) {
         let (found, checked) = check_observations(input, rules, &mut bad, progress)?;
         (table, observations) = (found, Some(checked));
     }
-    if content != Content::Observations {
+    if matches!(content, Content::Items | Content::Both) {
         // Rows of feedback without an item were reported as such.
         let mut ignored = BadRows { count: 0, first: None, on_bad: &mut ignore };
         let bad = if content == Content::Both { &mut ignored } else { &mut bad };
@@ -109,7 +120,25 @@ pub fn check(
     }
     let BadRows { count, first, .. } = bad;
     let TableOf { kind, unreadable } = table;
-    Ok(Checked { input: input.clone(), kind, unreadable, content, observations, items, bad: count, first_bad: first })
+    let (input, bad, first_bad) = (input.clone(), count, first);
+    Ok(Checked { input, kind, unreadable, content, observations, items, users, bad, first_bad })
+}
+
+/// The number of rows of a file of which nothing is taken.
+fn count_rows(input: &Input, rules: &Rules, progress: &mut dyn FnMut(u64, u64)) -> Result<(TableOf, u64), ImportError> {
+    let mut rows = source::open(input, &rules.reading(input.layout))?;
+    let mut count: u64 = 0;
+    loop {
+        match rows.advance() {
+            Ok(false) => break,
+            Ok(true) | Err(Fault::Row(_)) => count += 1,
+            Err(Fault::File(error)) => return Err(error),
+        }
+        if count.is_multiple_of(PROGRESS_ROWS) {
+            progress(count, rows.bytes_read());
+        }
+    }
+    Ok((TableOf { kind: rows.kind(), unreadable: Vec::new() }, count))
 }
 
 /// What a reading found of the file as a table.
@@ -181,7 +210,8 @@ fn check_observations(
     if let Some(problem) = reader.mixture() {
         return Err(ImportError::file(&file, problem));
     }
-    if good + bad.count == 0 {
+    let left_out = reader.left_out();
+    if good + bad.count + left_out == 0 && input.layout.subject().is_none() {
         return Err(ImportError::file(&file, "holds no rows"));
     }
     let mapping = reader.mapping().clone();
@@ -189,15 +219,16 @@ fn check_observations(
     let columns = reader.rows().columns().to_vec();
     let context = reader.context_columns();
     let (kinds, context_kinds, repeats) = reader.into_noted();
-    let repeats = repeats.unwrap_or_else(|| Repeats::new(0));
+    let repeats = Arc::new(repeats.unwrap_or_else(|| Repeats::new(0)));
     let time_kind = kinds.kind();
-    if !rules.context.is_empty() {
+    if !context.is_empty() {
         first = first_again(input, rules, &context_kinds)?;
     }
     let checked = CheckedObservations {
         columns,
         mapping,
         good,
+        left_out,
         first,
         labels,
         times,
@@ -212,7 +243,7 @@ fn check_observations(
 
 /// The first rows that can be taken, now that the types of the context's columns are known.
 fn first_again(input: &Input, rules: &Rules, kinds: &Kinds) -> Result<Vec<(Place, Taken)>, ImportError> {
-    let mut reader = Observations::open_again(input, rules, Repeats::new(0), kinds.clone())?;
+    let mut reader = Observations::open_again(input, rules, Repeats::new(0).into(), kinds.clone())?;
     let mut first = Vec::new();
     while first.len() < SHOWN {
         match reader.advance() {
@@ -244,7 +275,7 @@ fn check_items(
             progress(good + bad.count, reader.bytes_read());
         }
     }
-    if good + bad.count == 0 {
+    if good + bad.count == 0 && input.layout.subject().is_none() {
         return Err(ImportError::file(&input.shown(), "holds no rows"));
     }
     let mut again = ItemRows::open(input, rules)?;

@@ -6,6 +6,7 @@ use std::io;
 
 use celeris_datasets::DatasetError;
 use celeris_formats::FormatError;
+use celeris_location::LocationError;
 use thiserror::Error;
 
 /// An error that ends an import. Messages name the cause and what to do about it.
@@ -23,6 +24,8 @@ pub enum ImportError {
     Dataset(#[from] DatasetError),
     #[error(transparent)]
     Format(#[from] FormatError),
+    #[error(transparent)]
+    Location(#[from] LocationError),
 }
 
 impl ImportError {

@@ -3,64 +3,24 @@
 //! The content decides, not the place: a file that grew, at its end or at its beginning, or was
 //! sorted differently has the same ids for its old rows. Equal rows are counted, so that they are
 //! all kept; how often each content occurs must be remembered for that, but only for contents that
-//! occur twice. A first reading of the file finds these, apart from few others, in two bits for
-//! each of a fixed number of slots.
+//! occur twice. A first reading of the file finds these, apart from few others ([`repeats`](crate::repeats)).
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use celeris_model::ObservationId;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-/// Maximum number of different contents that are counted for one file: some 600 MB.
+use crate::occurrences::Occurrences;
+use crate::repeats::Repeats;
+
+/// Maximum number of different contents that are counted for one file: some 300 MB.
 pub const COUNTED_MAX: usize = 29_000_000;
 
 /// Bytes of the file's name in an id; a longer name is cut, and counts as a whole in the hash.
 const NAME_BYTES_MAX: usize = 64;
-
-/// Slots of the first reading, at least and at most (128 MiB).
-const SLOTS_MIN: u64 = 1 << 16;
-const SLOTS_MAX: u64 = 1 << 29;
-
-/// Which contents may occur more than once.
-#[derive(Debug, Clone)]
-pub struct Repeats {
-    once: Vec<u64>,
-    twice: Vec<u64>,
-    mask: u64,
-}
-
-impl Repeats {
-    /// For a file of this many rows, roughly.
-    #[must_use]
-    pub fn new(rows: u64) -> Self {
-        let slots = rows.saturating_mul(8).clamp(SLOTS_MIN, SLOTS_MAX).next_power_of_two();
-        let words = usize::try_from(slots / 64).unwrap_or(usize::MAX);
-        Self { once: vec![0; words], twice: vec![0; words], mask: slots - 1 }
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits choose the slot")]
-    fn slot(&self, content: u128) -> (usize, u64) {
-        let slot = content as u64 & self.mask;
-        (usize::try_from(slot / 64).unwrap_or_default(), 1 << (slot % 64))
-    }
-
-    /// Notes a content.
-    pub fn note(&mut self, content: u128) {
-        let (word, bit) = self.slot(content);
-        self.twice[word] |= self.once[word] & bit;
-        self.once[word] |= bit;
-    }
-
-    /// Whether the content may have been noted more than once.
-    #[must_use]
-    pub fn possible(&self, content: u128) -> bool {
-        let (word, bit) = self.slot(content);
-        self.twice[word] & bit != 0
-    }
-}
 
 /// Makes the ids of one file's observations.
 pub struct Ids {
@@ -69,8 +29,8 @@ pub struct Ids {
     /// The beginning of each id.
     prefix: String,
     /// None if the file is read only once: then every content is counted.
-    repeats: Option<Repeats>,
-    counts: HashMap<u64, u32>,
+    repeats: Option<Arc<Repeats>>,
+    counts: Occurrences,
     counted_max: usize,
 }
 
@@ -80,12 +40,13 @@ pub struct TooMany;
 
 impl Ids {
     #[must_use]
-    pub fn new(name: &str, part: Option<&str>, repeats: Option<Repeats>) -> Self {
+    pub fn new(name: &str, part: Option<&str>, repeats: Option<Arc<Repeats>>) -> Self {
         let name_hash = match part {
             None => xxh3_128(name.as_bytes()),
             Some(part) => xxh3_128(format!("{name}/{part}").as_bytes()),
         };
-        Self { name_hash, prefix: prefix(name), repeats, counts: HashMap::new(), counted_max: COUNTED_MAX }
+        let counts = Occurrences::new(repeats.as_ref().map_or(0, |repeats| repeats.contents()));
+        Self { name_hash, prefix: prefix(name), repeats, counts, counted_max: COUNTED_MAX }
     }
 
     /// The id of the next row, with this content.
@@ -95,7 +56,7 @@ impl Ids {
     pub fn of_content(&mut self, content: u128) -> Result<String, TooMany> {
         let occurrence = match &self.repeats {
             Some(repeats) if !repeats.possible(content) => 1,
-            _ => self.count(content)?,
+            _ => self.counts.count(content, self.counted_max).ok_or(TooMany)?,
         };
         let hash = BASE64_URL_SAFE_NO_PAD.encode((self.name_hash ^ content).to_be_bytes());
         let prefix = &self.prefix;
@@ -108,17 +69,6 @@ impl Ids {
     pub fn of_other_node(&self, id: &str) -> String {
         format!("{}:{id}", self.prefix)
     }
-
-    fn count(&mut self, content: u128) -> Result<u32, TooMany> {
-        // 64 bits of the hash tell the contents of one file apart.
-        let key = (content >> 64) as u64;
-        if self.counts.len() == self.counted_max && !self.counts.contains_key(&key) {
-            return Err(TooMany);
-        }
-        let count = self.counts.entry(key).or_default();
-        *count += 1;
-        Ok(*count)
-    }
 }
 
 /// The beginning of a file's name, as part of an id: without control characters, and not like an
@@ -128,6 +78,30 @@ fn prefix(name: &str) -> String {
     let end = (0..=NAME_BYTES_MAX.min(clean.len())).rev().find(|end| clean.is_char_boundary(*end)).unwrap_or_default();
     let reserved = ObservationId::new(clean.as_str()).is_ok_and(|id| id.is_reserved());
     format!("{}{}", if reserved { "_" } else { "" }, &clean[..end])
+}
+
+/// A hash of bytes.
+#[must_use]
+pub fn hash(bytes: &[u8]) -> u128 {
+    xxh3_128(bytes)
+}
+
+/// A hash of the lines of an import so far.
+#[derive(Default)]
+pub struct Digest(Xxh3);
+
+impl Digest {
+    /// Adds a line, without its break.
+    pub fn add(&mut self, line: &[u8]) {
+        self.0.update(line);
+        self.0.update(b"\n");
+    }
+
+    /// The hash of the lines added so far.
+    #[must_use]
+    pub fn value(&self) -> u128 {
+        self.0.digest128()
+    }
 }
 
 /// The content of a row: a hash of its cells in their order.
@@ -152,9 +126,9 @@ mod tests {
 
     fn ids(name: &str, rows: &[&str]) -> Vec<String> {
         let contents: Vec<u128> = rows.iter().map(|row| content(row.split(',').map(Into::into))).collect();
-        let mut repeats = Repeats::new(rows.len() as u64);
+        let mut repeats = Repeats::new(rows.len() as u64 * 4);
         contents.iter().for_each(|content| repeats.note(*content));
-        let mut ids = Ids::new(name, None, Some(repeats));
+        let mut ids = Ids::new(name, None, Some(repeats.into()));
         contents.iter().map(|content| ids.of_content(*content).unwrap()).collect()
     }
 

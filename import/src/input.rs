@@ -1,8 +1,12 @@
 //! One input of an import.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// A file or standard input.
+use celeris_location::Location;
+
+use crate::layout::Layout;
+
+/// A file, an object of an object store, or standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
     pub origin: Origin,
@@ -16,20 +20,25 @@ pub struct Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     File(PathBuf),
+    Object(Object),
     Stdin,
 }
 
-/// Layouts that are known in advance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
-    /// As the file says.
-    Open,
-    /// Ratings of MovieLens, with times in seconds; titles may lie beside them.
-    MovieLens {
-        /// Whether the first line names the columns.
-        header: bool,
-    },
+/// An object behind a URL.
+#[derive(Debug, Clone)]
+pub struct Object {
+    pub location: Location,
+    /// Its length when it was found.
+    pub bytes: u64,
 }
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.location.to_string() == other.location.to_string() && self.bytes == other.bytes
+    }
+}
+
+impl Eq for Object {}
 
 impl Input {
     /// The input for messages.
@@ -37,6 +46,7 @@ impl Input {
     pub fn shown(&self) -> String {
         match &self.origin {
             Origin::File(path) => path.display().to_string(),
+            Origin::Object(object) => object.location.to_string(),
             Origin::Stdin => "standard input".to_owned(),
         }
     }
@@ -44,8 +54,11 @@ impl Input {
     /// The name of the file without extensions.
     #[must_use]
     pub fn stem(&self) -> Option<String> {
-        let Origin::File(path) = &self.origin else { return None };
-        let name = path.file_name()?.to_str()?;
+        if self.origin == Origin::Stdin {
+            return None;
+        }
+        let shown = self.shown();
+        let name = Path::new(&shown).file_name()?.to_str()?;
         Some(name.split('.').next().unwrap_or(name).to_owned())
     }
 
@@ -54,6 +67,7 @@ impl Input {
     pub fn bytes(&self) -> Option<u64> {
         match &self.origin {
             Origin::File(path) => path.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len()),
+            Origin::Object(object) => Some(object.bytes),
             Origin::Stdin => None,
         }
     }

@@ -7,23 +7,32 @@ use celeris_datasets::dsjson;
 use celeris_datasets::movielens::locate_ratings;
 
 use crate::error::ImportError;
-use crate::input::{Input, Layout, Origin};
-use crate::source;
+use crate::input::{Input, Origin};
+use crate::layout::{self, Layout, Program, Subject, gorse};
+use crate::objects;
+use crate::source::{self, Beginning, Reading};
 
 /// The path that means standard input.
 pub const STDIN: &str = "-";
 
-/// The inputs of these paths: files, `-`, folders of Parquet files, of logs in dsjson or of MovieLens, exports.
-///
-/// Names begin with `id_prefix`, if there is one.
+/// What the caller says of all inputs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Finding<'a> {
+    /// What names begin with.
+    pub id_prefix: Option<&'a str>,
+    /// The program that wrote the files; recognised if missing.
+    pub program: Option<Program>,
+}
+
+/// The inputs of these paths: files, URLs, `-`, folders of Parquet files, of logs in dsjson or of MovieLens, exports, dumps.
 ///
 /// # Errors
-/// [`ImportError::Io`], [`ImportError::Usage`], [`ImportError::File`], [`ImportError::Dataset`].
-pub fn find(paths: &[PathBuf], id_prefix: Option<&str>) -> Result<Vec<Input>, ImportError> {
+/// [`ImportError::Io`], [`ImportError::Location`], [`ImportError::Usage`], [`ImportError::File`], [`ImportError::Dataset`].
+pub fn find(paths: &[PathBuf], finding: Finding<'_>) -> Result<Vec<Input>, ImportError> {
     let mut inputs: Vec<Input> = Vec::new();
     for path in paths {
-        for mut input in of_path(path)? {
-            if let Some(prefix) = id_prefix {
+        for mut input in of_path(path, finding.program)? {
+            if let Some(prefix) = finding.id_prefix {
                 input.name = format!("{prefix}/{}", input.name);
             }
             let is_part_of_one =
@@ -42,21 +51,30 @@ pub fn find(paths: &[PathBuf], id_prefix: Option<&str>) -> Result<Vec<Input>, Im
     Ok(inputs)
 }
 
-fn parent(input: &Input) -> Option<&Path> {
+fn parent(input: &Input) -> Option<PathBuf> {
     match &input.origin {
-        Origin::File(path) => path.parent(),
+        Origin::File(path) => path.parent().map(Path::to_owned),
+        Origin::Object(object) => Path::new(&object.location.to_string()).parent().map(Path::to_owned),
         Origin::Stdin => None,
     }
 }
 
-fn of_path(path: &Path) -> Result<Vec<Input>, ImportError> {
+fn of_path(path: &Path, program: Option<Program>) -> Result<Vec<Input>, ImportError> {
     let shown = path.display().to_string();
     if path.as_os_str() == STDIN {
-        return Ok(vec![Input { origin: Origin::Stdin, name: "stdin".to_owned(), part: None, layout: Layout::Open }]);
+        let input = Input { origin: Origin::Stdin, name: "stdin".to_owned(), part: None, layout: Layout::Open };
+        return of_input(input, program);
+    }
+    if objects::is_url(&shown) {
+        let found: Result<Vec<Vec<Input>>, ImportError> =
+            objects::find(&shown)?.into_iter().map(|input| of_input(input, program)).collect();
+        return Ok(found?.into_iter().flatten().collect());
     }
     let metadata = path.metadata().map_err(ImportError::io(&shown))?;
     if !metadata.is_dir() {
-        return Ok(vec![of_file(path)?]);
+        let name = name_of(path);
+        let input = Input { origin: Origin::File(path.to_owned()), name, part: None, layout: Layout::Open };
+        return of_input(input, program);
     }
     let segments = stream_folder(path)?;
     let folder = segments.as_deref().unwrap_or(path);
@@ -86,30 +104,47 @@ fn of_path(path: &Path) -> Result<Vec<Input>, ImportError> {
     }
 }
 
-fn of_file(path: &Path) -> Result<Input, ImportError> {
-    let mut input =
-        Input { origin: Origin::File(path.to_owned()), name: name_of(path), part: None, layout: Layout::Open };
+/// The input with its layout; a dump of Gorse is several.
+fn of_input(mut input: Input, program: Option<Program>) -> Result<Vec<Input>, ImportError> {
     // A pipe could not be read again.
-    if !input.is_stream() {
-        input.layout = layout_of(&source::first_line(&input)?);
+    if input.is_stream() {
+        input.layout = match program {
+            Some(Program::Gorse) => Layout::Gorse(Subject::Feedback),
+            Some(Program::Personalize) => Layout::Personalize(Subject::Feedback),
+            None => Layout::Open,
+        };
+        if program == Some(Program::Gorse) {
+            gorse::NAME.clone_into(&mut input.name);
+        }
+        return Ok(vec![input]);
     }
-    Ok(input)
-}
-
-/// Recognises the published ratings files of MovieLens by their first lines.
-fn layout_of(first_line: &str) -> Layout {
-    let fields: Vec<&str> = first_line.split('\t').collect();
-    let is_number = |field: &&str| field.parse::<f64>().is_ok();
-    let double_colons: Vec<&str> = first_line.split("::").collect();
-    if first_line.starts_with("userId,movieId,rating") {
-        Layout::MovieLens { header: true }
-    } else if fields.len() == 4 && fields[2..].iter().all(is_number)
-        || double_colons.len() == 4 && double_colons[2..].iter().all(is_number)
-    {
-        Layout::MovieLens { header: false }
-    } else {
-        Layout::Open
+    match (source::beginning(&input)?, program) {
+        (Beginning::GorseDump, _) => {
+            let part = |subject, name: &str| Input {
+                layout: Layout::Gorse(subject),
+                name: name.to_owned(),
+                origin: input.origin.clone(),
+                part: None,
+            };
+            return Ok(vec![
+                part(Subject::Items, "gorse items"),
+                part(Subject::Feedback, gorse::NAME),
+                part(Subject::Users, "gorse users"),
+            ]);
+        }
+        (_, Some(program)) => {
+            let rows = source::open(&input, &Reading::default())?;
+            let layout = program.layout(rows.columns());
+            input.layout = layout.map_err(|problem| ImportError::file(&input.shown(), problem))?;
+        }
+        (Beginning::Line(line), None) => input.layout = layout::of_first_line(&line),
+        (Beginning::Parquet, None) => {}
     }
+    // All exports of Gorse have the same feedback, whatever their files are called.
+    if input.layout == Layout::Gorse(Subject::Feedback) {
+        gorse::NAME.clone_into(&mut input.name);
+    }
+    Ok(vec![input])
 }
 
 /// The folder with the observations of an export; `None` if `path` is no export.
@@ -179,6 +214,5 @@ fn of_log(folder: &Path, file: PathBuf) -> Input {
 
 /// The name of a file, which is the same whether it is compressed or not.
 fn name_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.strip_suffix(".gz").unwrap_or(&name).to_owned()
+    objects::name_of(&path.file_name().unwrap_or_default().to_string_lossy()).to_owned()
 }

@@ -13,6 +13,18 @@ pub struct Kind {
     single: Option<Single>,
     /// Whether some value is a list; then all are.
     list: bool,
+    declared: Declared,
+}
+
+/// What a schema says of the type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Declared {
+    #[default]
+    Nothing,
+    /// The type, also of values that look like another, and that no value is a list.
+    One,
+    /// The type of the value or values.
+    OneOrList,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +35,19 @@ enum Single {
 }
 
 impl Kind {
+    /// A number, by a schema.
+    pub(crate) const NUMBER: Self = Self { single: Some(Single::Number), list: false, declared: Declared::One };
+    /// True or false, by a schema.
+    pub(crate) const BOOLEAN: Self = Self { single: Some(Single::Bool), list: false, declared: Declared::One };
+    /// A text, by a schema.
+    pub(crate) const TEXT: Self = Self { single: Some(Single::Text), list: false, declared: Declared::One };
+    /// One or more texts, by a schema.
+    pub(crate) const CATEGORY: Self = Self { single: Some(Single::Text), list: false, declared: Declared::OneOrList };
+
     pub(crate) fn note(&mut self, cell: &Cell, comma: DecimalComma) {
+        if self.declared == Declared::One {
+            return;
+        }
         let single = match cell {
             Cell::Missing | Cell::Object(_) | Cell::Unusable(_) => return,
             Cell::Texts(_) => {
@@ -34,6 +58,7 @@ impl Kind {
                 self.list = true;
                 return;
             }
+            _ if self.declared == Declared::OneOrList => return,
             Cell::Integer(_) | Cell::Number(_) => Single::Number,
             Cell::Bool(_) => Single::Bool,
             Cell::Text(text) if is_bool(text).is_some() => Single::Bool,
@@ -67,6 +92,14 @@ impl Kind {
             (Cell::Text(text), Some(Single::Bool)) => is_bool(text).map(Value::from),
             (cell, _) => Some(cell.content().into()),
         }
+    }
+
+    /// What is wrong with a value, where a schema gives the type.
+    pub(crate) fn problem(self, cell: &Cell, comma: DecimalComma) -> Option<String> {
+        if self.declared != Declared::One || *cell == Cell::Missing || self.value(cell, comma).is_some() {
+            return None;
+        }
+        Some(format!("{} is not of the schema's type, {}", cell.quoted(), self.words()))
     }
 
     /// The type for people.

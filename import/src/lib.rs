@@ -1,16 +1,17 @@
 //! Reads tables of feedback as people have them, and maps their columns to observations and item
 //! attributes.
 //!
-//! Delimited text, JSON lines and Parquet become rows of [`cell`]s ([`source`]); a [`mapping`] of
+//! Delimited text, JSON lines, Parquet and dumps of Gorse become rows of [`cell`]s ([`source`]); a [`mapping`] of
 //! columns to roles turns a row into an observation ([`observations`]) or into the attributes of an
-//! item ([`items`]). [`mod@check`] reads a whole file before anything of it is used: it recognises the
+//! item ([`items`]), as the [`rules`] of the caller say and the [`layout`]s of other programs' files. [`mod@check`] reads a whole
+//! file before anything of it is used: it recognises the
 //! unit of its times and the types ([`kinds`]) of its attributes and contexts, and finds its bad rows. [`ids`] derives the
 //! id of an observation from the file's name and the row's content, so that a repeated import
-//! counts nothing twice. [`inputs`] finds the files behind a path: a file, a MovieLens folder, an
-//! export.
+//! counts nothing twice. [`inputs`] finds the files behind a path or a URL: a file, a MovieLens folder, an
+//! export, the objects below a prefix.
 //!
 //! This crate sends nothing and prints nothing: the command line does. Memory does not grow with a
-//! file, except for the rows and items that occur in it more than once ([`ids::COUNTED_MAX`]).
+//! file beyond 80 MiB ([`repeats`]), except for the rows and items that occur in it more than once ([`ids::COUNTED_MAX`]).
 
 pub mod cell;
 pub mod check;
@@ -21,17 +22,24 @@ pub mod input;
 pub mod inputs;
 pub mod items;
 pub mod kinds;
+pub mod labels;
+pub mod layout;
 pub mod mapping;
+mod objects;
 pub mod observations;
+mod occurrences;
+pub mod repeats;
+pub mod rules;
 pub mod source;
 pub mod times;
 
 pub use check::{Checked, check};
 pub use error::{BadRow, ImportError};
 pub use input::{Input, Origin};
-pub use inputs::find;
+pub use inputs::{Finding, find};
 pub use items::{ItemRow, ItemRows};
 pub use mapping::{Mapping, Role};
-pub use observations::{Observations, Rules, Taken};
+pub use observations::{Observations, Taken};
+pub use rules::Rules;
 pub use source::Reading;
 pub use times::TimeUnit;

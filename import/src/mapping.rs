@@ -322,7 +322,7 @@ pub fn describes_user(name: &str) -> bool {
         || ["user", "customer", "visitor"].iter().any(|of| name.starts_with(of))
 }
 
-fn plain(name: &str) -> String {
+pub(crate) fn plain(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 

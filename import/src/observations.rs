@@ -1,90 +1,27 @@
 //! Rows of a file as observations.
 
+use std::sync::Arc;
+
 use celeris_model::observation::{WEIGHT_MAX, check_label};
-use celeris_model::{Context, DecisionId, ItemId, LabelRange, Loss, ObservationId, UserId};
+use celeris_model::{Context, DecisionId, ItemId, Loss, ObservationId, UserId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::cell::Cell;
 use crate::display::{self, name};
 use crate::error::{BadRow, Fault, ImportError, Place};
-use crate::ids::{COUNTED_MAX, Ids, Repeats};
-use crate::input::{Input, Layout};
+use crate::ids::{self, COUNTED_MAX, Ids};
+use crate::input::Input;
 use crate::kinds::{Kind, Kinds};
-use crate::mapping::{Mapped, Mapping, Role, Wish, column_of, listed, role_of};
-use crate::source::{self, Reading, Rows};
-use crate::times::{self, TimeKind, TimeKinds, TimeUnit};
+use crate::layout::Layout;
+use crate::mapping::{Mapped, Mapping, Role, plain};
+use crate::repeats::Repeats;
+use crate::rules::{Rules, check_complete, context_columns};
+use crate::source::{self, Rows};
+use crate::times::{self, TimeKind, TimeKinds};
 
 /// Maximum length of a kind of feedback, as the API's.
 const FEEDBACK_BYTES_MAX: usize = 64;
-
-/// How rows become observations, beside what the files say.
-#[derive(Debug, Clone, Default)]
-pub struct Rules {
-    pub reading: Reading,
-    /// The columns that the caller names.
-    pub wishes: Vec<Wish>,
-    /// The label of all observations.
-    pub label: Option<f32>,
-    /// The weight of all observations.
-    pub weight: Option<f32>,
-    /// The kind of feedback of all observations.
-    pub feedback: Option<String>,
-    /// The unit of times that are numbers.
-    pub time_unit: Option<TimeUnit>,
-    /// Columns of item attributes.
-    pub attributes: Vec<String>,
-    /// Columns of fields of the context.
-    pub context: Vec<String>,
-    /// The loss of the model, if it is known; it decides which labels are valid.
-    pub loss: Option<Loss>,
-    /// The only valid labels, if the model refuses others.
-    pub label_range: Option<LabelRange>,
-    /// The earliest valid time, in Unix milliseconds.
-    pub earliest: Option<i64>,
-    /// The latest valid time, in Unix milliseconds.
-    pub latest: i64,
-}
-
-impl Rules {
-    /// The roles that need no column.
-    fn given(&self) -> Vec<Role> {
-        let given = [
-            (Role::Label, self.label.is_some()),
-            (Role::Weight, self.weight.is_some()),
-            (Role::Feedback, self.feedback.is_some()),
-        ];
-        given.into_iter().filter_map(|(role, given)| given.then_some(role)).collect()
-    }
-
-    /// The mapping of these columns, complete or not.
-    ///
-    /// # Errors
-    /// As [`Mapping::of`].
-    pub fn mapping(&self, columns: &[String]) -> Result<Mapping, String> {
-        Mapping::of(columns, &self.wishes, &self.given())
-    }
-
-    /// The role that a column of this name would have beside these, if no wish decides.
-    fn role_of(&self, column: &str, columns: &[String]) -> Option<Role> {
-        let is_open = |role: &Role| !self.given().contains(role) && !self.wishes.iter().any(|wish| wish.role == *role);
-        role_of(column, columns).filter(is_open)
-    }
-
-    /// The rules for one input.
-    pub(crate) fn of(&self, input: &Input) -> Self {
-        let mut rules = self.clone();
-        if let Layout::MovieLens { header } = input.layout {
-            rules.time_unit = rules.time_unit.or(Some(TimeUnit::Seconds));
-            rules.feedback = rules.feedback.or_else(|| Some("rating".to_owned()));
-            if !header && rules.reading.columns.is_none() {
-                let names = ["user", "item", "rating", "timestamp"];
-                rules.reading.columns = Some(names.map(str::to_owned).to_vec());
-            }
-        }
-        rules
-    }
-}
 
 /// An observation as the API takes it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -112,6 +49,7 @@ pub struct Observations {
     rules: Rules,
     rows: Box<dyn Rows>,
     mapping: Mapping,
+    layout: Layout,
     /// None if the caller needs no ids.
     ids: Option<Ids>,
     /// Notes contents in a first reading.
@@ -123,6 +61,8 @@ pub struct Observations {
     context_kinds: Kinds,
     /// Whether a mixture of times must be found at once, since there was no first reading.
     only_reading: bool,
+    /// Rows of kinds of feedback that have no label.
+    left_out: u64,
 }
 
 impl Observations {
@@ -152,7 +92,7 @@ impl Observations {
     pub fn open_again(
         input: &Input,
         rules: &Rules,
-        repeats: Repeats,
+        repeats: Arc<Repeats>,
         context_kinds: Kinds,
     ) -> Result<Self, ImportError> {
         Ok(Self { context_kinds, ..Self::open_with(input, rules, Some(repeats))? })
@@ -161,26 +101,40 @@ impl Observations {
     /// Opens an input for a first reading, which notes the contents of the rows.
     pub(crate) fn open_first(input: &Input, rules: &Rules) -> Result<Self, ImportError> {
         let mut observations = Self::open_with(input, rules, None)?;
-        // A row takes 16 bytes or more, compressed about a fourth of that. Ids of a column need no contents.
+        // Ids of a column need no contents.
         let has_ids = observations.mapping.get(Role::Id).is_some();
-        let rows = if has_ids { 0 } else { input.bytes().unwrap_or(u64::MAX) / 4 };
-        observations.noted = Some(Repeats::new(rows));
+        let bytes = if has_ids { 0 } else { input.bytes().unwrap_or(u64::MAX) };
+        observations.noted = Some(Repeats::new(bytes));
         observations.only_reading = false;
         Ok(observations)
     }
 
-    fn open_with(input: &Input, rules: &Rules, repeats: Option<Repeats>) -> Result<Self, ImportError> {
-        let (file, rules) = (input.shown(), rules.of(input));
-        let rows = source::open(input, &rules.reading)?;
+    fn open_with(input: &Input, rules: &Rules, repeats: Option<Arc<Repeats>>) -> Result<Self, ImportError> {
+        let file = input.shown();
+        let rows = source::open(input, &rules.reading(input.layout))?;
         let problem =
             |problem: String| ImportError::file(&file, format!("{problem}{}", source::not_listed(rows.as_ref())));
+        let rules = rules.of(input, rows.columns()).map_err(problem)?;
         let mapping = rules.mapping(rows.columns()).map_err(problem)?;
         check_complete(&mapping, &rules, rows.columns()).map_err(problem)?;
         let context = context_columns(input, &rules, rows.as_ref()).map_err(problem)?;
         let only_reading = repeats.is_none();
         let ids = Some(Ids::new(&input.name, input.part.as_deref(), repeats));
-        let (kinds, context_kinds) = (TimeKinds::default(), vec![Kind::default(); context.len()]);
-        Ok(Self { file, rules, rows, mapping, ids, noted: None, kinds, context, context_kinds, only_reading })
+        let context_kinds = context.iter().map(|(name, _)| rules.kind_of(name)).collect();
+        Ok(Self {
+            file,
+            rules,
+            rows,
+            mapping,
+            layout: input.layout,
+            ids,
+            noted: None,
+            kinds: TimeKinds::default(),
+            context,
+            context_kinds,
+            only_reading,
+            left_out: 0,
+        })
     }
 
     #[must_use]
@@ -198,7 +152,13 @@ impl Observations {
     }
 
     pub(crate) fn into_noted(self) -> (TimeKinds, Kinds, Option<Repeats>) {
-        (self.kinds, self.context_kinds, self.noted)
+        (self.kinds, self.context_kinds, self.noted.map(Repeats::complete))
+    }
+
+    /// How many rows were left out so far, because their kind of feedback has no label.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// Bytes of the file read so far, roughly.
@@ -224,23 +184,28 @@ impl Observations {
     /// # Errors
     /// [`Fault::Row`] for a row that is not an observation, [`Fault::File`] if reading cannot go on.
     pub fn advance(&mut self) -> Result<Option<Taken>, Fault> {
-        if !self.rows.advance()? {
-            return Ok(None);
-        }
-        if let Some(problem) = self.late_field() {
-            return Err(Fault::File(ImportError::file(&self.place().to_string(), problem)));
-        }
-        match self.take() {
-            Ok(taken) => {
-                if self.only_reading
-                    && let Some(problem) = self.mixture()
-                {
-                    return Err(Fault::File(ImportError::file(&self.file, problem)));
-                }
-                Ok(Some(taken))
+        loop {
+            if !self.rows.advance()? {
+                return Ok(None);
             }
-            Err(Refused::Row(reason)) => Err(Fault::Row(BadRow { place: self.place(), reason, raw: self.rows.raw() })),
-            Err(Refused::File(problem)) => Err(Fault::File(ImportError::file(&self.file, problem))),
+            if let Some(problem) = self.late_field() {
+                return Err(Fault::File(ImportError::file(&self.place().to_string(), problem)));
+            }
+            match self.take() {
+                Ok(taken) => {
+                    if self.only_reading
+                        && let Some(problem) = self.mixture()
+                    {
+                        return Err(Fault::File(ImportError::file(&self.file, problem)));
+                    }
+                    return Ok(Some(taken));
+                }
+                Err(Refused::LeftOut) => self.left_out += 1,
+                Err(Refused::Row(reason)) => {
+                    return Err(Fault::Row(BadRow { place: self.place(), reason, raw: self.rows.raw() }));
+                }
+                Err(Refused::File(problem)) => return Err(Fault::File(ImportError::file(&self.file, problem))),
+            }
         }
     }
 
@@ -269,12 +234,11 @@ impl Observations {
     fn take(&mut self) -> Result<Taken, Refused> {
         let user = self.id(Role::User, |id| UserId::new(id).map(drop))?;
         let item = self.id(Role::Item, |id| ItemId::new(id).map(drop))?;
-        let label = match self.rules.label {
-            Some(label) => label,
-            None => {
-                self.number(Role::Label)?.ok_or_else(|| self.refuse(Role::Label, "is empty; a label is a number"))?
-            }
+        let feedback = match &self.rules.feedback {
+            Some(feedback) => Some(feedback.clone()),
+            None => self.feedback()?,
         };
+        let label = self.label(feedback.as_deref())?;
         // A negative zero is a zero.
         let label = label + 0.0;
         self.check_label(label)?;
@@ -286,23 +250,25 @@ impl Observations {
             }
         };
         let timestamp = self.time()?;
-        let feedback = match &self.rules.feedback {
-            Some(feedback) => Some(feedback.clone()),
-            None => self.feedback()?,
-        };
         let decision_id = match self.mapping.get(Role::Decision) {
             Some(column) if self.rows.cell(column.index) != Cell::Missing => {
                 Some(self.id(Role::Decision, |id| DecisionId::new(id).map(drop))?)
             }
             _ => None,
         };
-        if self.noted.is_some() {
-            for ((_, index), kind) in self.context.iter().zip(&mut self.context_kinds) {
-                kind.note(&self.rows.cell(*index), self.rows.decimal_comma());
+        let (is_first, comma) = (self.noted.is_some(), self.rows.decimal_comma());
+        for ((column, index), kind) in self.context.iter().zip(&mut self.context_kinds) {
+            let cell = self.rows.cell(*index);
+            if let Some(problem) = kind.problem(&cell, comma) {
+                return Err(Refused::Row(format!("column {}: {problem}", name(column))));
+            }
+            if is_first {
+                kind.note(&cell, comma);
             }
         }
         let context = self.context()?;
-        let observation_id = self.observation_id()?;
+        let key = self.key(&user, &item, feedback.as_deref(), timestamp.map(|(time, _)| time));
+        let observation_id = self.observation_id(key)?;
         // The kind of a time counts only in rows that are taken.
         if let (Some((_, kind)), Some(column)) = (timestamp, self.mapping.get(Role::Time)) {
             self.kinds.note(kind, self.rows.number(), &self.rows.cell(column.index));
@@ -336,6 +302,44 @@ impl Observations {
         let number = cell.number(self.rows.decimal_comma()).map_err(|problem| self.refuse(role, &problem))?;
         #[expect(clippy::cast_possible_truncation, reason = "labels and weights are f32; too large ones are refused")]
         Ok(Some(number as f32))
+    }
+
+    /// The label: that of all rows, that of the kind of feedback, or the one in its column.
+    fn label(&self, feedback: Option<&str>) -> Result<f32, Refused> {
+        if let Some(label) = self.rules.label {
+            return Ok(label);
+        }
+        if self.rules.labels_of.is_empty() {
+            let label = self.number(Role::Label)?;
+            return label.ok_or_else(|| self.refuse(Role::Label, "is empty; a label is a number"));
+        }
+        let Some(kind) = feedback else {
+            return Err(self.refuse(Role::Feedback, "is empty, and --label-of needs the kind of feedback"));
+        };
+        match self.rules.labels_of.get(kind) {
+            Some(Some(label)) => Ok(label),
+            Some(None) => Err(Refused::LeftOut),
+            None => {
+                let kind = display::quoted(kind);
+                let problem = format!(
+                    "{kind} has no label; give it one by --label-of, or leave such rows out by an empty one (KIND=)"
+                );
+                Err(self.refuse(Role::Feedback, &problem))
+            }
+        }
+    }
+
+    /// What makes an observation of Gorse one, whatever file it is from; `None` for others, which their whole row makes.
+    fn key(&self, user: &str, item: &str, feedback: Option<&str>, time: Option<i64>) -> Option<u128> {
+        if !matches!(self.layout, Layout::Gorse(_)) {
+            return None;
+        }
+        let value = self.rows.columns().iter().position(|column| plain(column) == "value");
+        let value = value.and_then(|index| self.rows.cell(index).number(self.rows.decimal_comma()).ok());
+        let time = time.map(|time| time.to_string()).unwrap_or_default();
+        let value = (value.unwrap_or_default() + 0.0).to_string();
+        let parts = [feedback.unwrap_or_default(), user, item, &time, &value];
+        Some(ids::content(parts.into_iter().map(Into::into)))
     }
 
     fn check_label(&self, label: f32) -> Result<(), Refused> {
@@ -376,6 +380,9 @@ impl Observations {
     fn time(&self) -> Result<Option<(i64, TimeKind)>, Refused> {
         let Some(Mapped { index, .. }) = self.mapping.get(Role::Time) else { return Ok(None) };
         let cell = self.rows.cell(*index);
+        if self.rules.no_time.is_some_and(|none| cell.content() == none) {
+            return Ok(None);
+        }
         let time = times::read(&cell, self.rules.time_unit).map_err(|problem| self.refuse(Role::Time, &problem))?;
         match time {
             Some((time, kind)) if time > self.rules.latest => {
@@ -440,7 +447,7 @@ impl Observations {
         Ok(Some(context).filter(|context| !context.is_empty()))
     }
 
-    fn observation_id(&mut self) -> Result<String, Refused> {
+    fn observation_id(&mut self, key: Option<u128>) -> Result<String, Refused> {
         if self.mapping.get(Role::Id).is_some() {
             let id = self.id(Role::Id, |id| ObservationId::new(id).map(drop))?;
             let is_reserved = ObservationId::new(id.as_str()).is_ok_and(|id| id.is_reserved());
@@ -450,7 +457,7 @@ impl Observations {
             });
         }
         let Some(ids) = &mut self.ids else { return Ok(String::new()) };
-        let content = self.rows.content();
+        let content = key.unwrap_or_else(|| self.rows.content());
         if let Some(noted) = &mut self.noted {
             noted.note(content);
             return Ok(String::new());
@@ -462,26 +469,6 @@ impl Observations {
             ))
         })
     }
-}
-
-/// Name and index of the columns of the context.
-fn context_columns(input: &Input, rules: &Rules, rows: &dyn Rows) -> Result<Vec<(String, usize)>, String> {
-    if input.is_stream() && !rules.context.is_empty() {
-        return Err(
-            "can be read only once, and --context needs the types of the columns first; save it to a file, or \
-                    name a column of JSON objects by --map context=COLUMN"
-                .to_owned(),
-        );
-    }
-    let mut found: Vec<(String, usize)> = Vec::with_capacity(rules.context.len());
-    for name in &rules.context {
-        let index = column_of(rows.columns(), name).map_err(|problem| format!("--context: {problem}"))?;
-        if found.iter().any(|(_, before)| *before == index) {
-            return Err(format!("--context: names the column {name} twice"));
-        }
-        found.push((rows.field(index).to_owned(), index));
-    }
-    Ok(found)
 }
 
 /// A time as it is written, and as it is read where that differs.
@@ -496,42 +483,8 @@ fn shown_time(cell: &Cell, time: i64, kind: TimeKind) -> String {
 
 /// Why a row is no observation.
 enum Refused {
+    /// Its kind of feedback has no label.
+    LeftOut,
     Row(String),
     File(String),
-}
-
-/// Checks that user, item and label have columns.
-fn check_complete(mapping: &Mapping, rules: &Rules, columns: &[String]) -> Result<(), String> {
-    let listed = listed(columns);
-    match (mapping.get(Role::User), mapping.get(Role::Item)) {
-        (Some(_), Some(_)) => {}
-        (Some(user), None) => {
-            return Err(format!(
-                "no column for the item among {listed}; name it by --map item=COLUMN. If the rows describe users (column \
-                 {}), they cannot be imported: users have no attributes, only items do",
-                name(&user.name)
-            ));
-        }
-        (None, Some(item)) => {
-            return Err(format!(
-                "no column for the user among {listed}; name it by --map user=COLUMN. If the rows describe items (column \
-                 {}), name their columns by --attributes",
-                name(&item.name)
-            ));
-        }
-        (None, None) => {
-            return Err(format!(
-                "no columns for user and item among {listed}; name them by --map user=COLUMN,item=COLUMN, or, if the first \
-                 line is not a header, all columns by --columns"
-            ));
-        }
-    }
-    if mapping.get(Role::Label).is_none() && rules.label.is_none() {
-        return Err(format!(
-            "no column for the label among {listed}; name one by --label-from COLUMN (ratings for a model with \"loss\": \
-             \"squared\", counts for \"implicit\"), or give every row the same by --label 1: it happened, which suits \
-             \"implicit\""
-        ));
-    }
-    Ok(())
 }

@@ -180,7 +180,10 @@ fn compact_date(number: Numeral) -> Option<i64> {
 
 fn iso(text: &str) -> Result<i64, String> {
     let zoned = text.strip_suffix(" UTC").or_else(|| text.strip_suffix(" GMT"));
-    let text_or_zoned = zoned.unwrap_or(text);
+    // Go writes its times in UTC like 2024-01-31 18:30:00 +0000 UTC.
+    let go = zoned.or(Some(text)).and_then(|text| text.rsplit_once(' ')).filter(|(_, zone)| is_offset(zone));
+    let go = go.map(|(local, zone)| format!("{local}{zone}"));
+    let text_or_zoned = go.as_deref().or(zoned).unwrap_or(text);
     if let Ok(time) = text_or_zoned.parse::<jiff::Timestamp>() {
         return Ok(time.as_millisecond());
     }
@@ -189,6 +192,11 @@ fn iso(text: &str) -> Result<i64, String> {
     let beyond = if local.year() > 0 { LATEST } else { jiff::Timestamp::MIN };
     let time = local.to_zoned(TimeZone::UTC).map_or(beyond, |time| time.timestamp());
     Ok(time.as_millisecond())
+}
+
+/// Whether a text is the difference of a zone to UTC, such as +0100.
+fn is_offset(text: &str) -> bool {
+    text.len() == 5 && text.starts_with(['+', '-']) && text[1..].bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn not_a_time(value: &str) -> String {

@@ -12,7 +12,8 @@ use celeris_datasets::{Dataset, DatasetError, ItemInfo, Rating};
 use celeris_evaluate::Progress;
 use celeris_import::error::Fault;
 use celeris_import::inputs::STDIN;
-use celeris_import::{Input, Observations, Origin, Rules, Taken, find};
+use celeris_import::layout::Subject;
+use celeris_import::{Finding, Input, Observations, Origin, Rules, Taken, find};
 use celeris_model::{ItemId, Loss, ModelError, Timestamp, UserId};
 
 use super::stages::Stages;
@@ -27,6 +28,7 @@ const PROGRESS_ROWS: usize = 4096;
 /// Reads data sets under the options of the command line.
 pub struct Reader<'a> {
     rules: Rules,
+    finding: Finding<'static>,
     bad_rows: Option<BadRowsFile>,
     stages: &'a Stages,
 }
@@ -38,12 +40,13 @@ impl<'a> Reader<'a> {
     /// If options contradict each other, or the file of bad rows cannot be written or is one of the data sets.
     pub fn new(args: &RowArgs, paths: &[&Path], loss: Loss, stages: &'a Stages) -> Result<Self, Failure> {
         let rules = Rules { loss: Some(loss), ..args.rules()? };
+        let finding = Finding { program: args.program(), ..Finding::default() };
         let mut inputs = Vec::new();
         for path in paths {
-            inputs.extend(find(&[(*path).to_owned()], None)?);
+            inputs.extend(find(&[(*path).to_owned()], finding)?);
         }
         let bad_rows = args.skip_bad.as_deref().map(|file| BadRowsFile::new(file, &inputs)).transpose()?;
-        Ok(Self { rules, bad_rows, stages })
+        Ok(Self { rules, finding, bad_rows, stages })
     }
 
     /// The observations of the files behind a path.
@@ -53,7 +56,11 @@ impl<'a> Reader<'a> {
     pub fn read(&mut self, path: &Path) -> Result<Dataset, Failure> {
         let (mut users, mut items) = (Shared::default(), Shared::default());
         let mut dataset = Dataset { name: name_of(path), ratings: Vec::new(), items: Vec::new() };
-        for input in find(&[path.to_owned()], None)? {
+        for input in find(&[path.to_owned()], self.finding)? {
+            // Of a dump or a folder, feedback is what is evaluated.
+            if matches!(input.layout.subject(), Some(Subject::Items | Subject::Users)) {
+                continue;
+            }
             self.read_input(&input, &mut dataset.ratings, (&mut users, &mut items))?;
         }
         Ok(dataset)
@@ -107,7 +114,7 @@ impl<'a> Reader<'a> {
 /// If they cannot be read.
 pub fn titles(path: &Path) -> Result<Vec<ItemInfo>, Failure> {
     let mut titles = Vec::new();
-    for input in find(&[path.to_owned()], None)? {
+    for input in find(&[path.to_owned()], Finding::default())? {
         if let Origin::File(file) = &input.origin {
             titles.extend(read_beside(file)?);
         }

@@ -19,7 +19,8 @@ const YEAR_2000: Timestamp = Timestamp(946_684_800_000);
 /// is read twice: if the first reading finds a bad row, nothing is sent. Importing a file again counts nothing twice.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Files, folders (Parquet, an export, MovieLens), or `-` for standard input.
+    /// Files, folders (Parquet, an export, MovieLens), URLs of object stores (`s3://`, `gs://`, `az://`, `https://`), or `-` for
+    /// standard input.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -34,6 +35,12 @@ pub struct Args {
     /// checked as that model takes them, if the node answers.
     #[arg(long)]
     pub dry_run: bool,
+    /// Keeps how far the import has come in this file, and goes on from there.
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    pub resume: Option<PathBuf>,
+    /// How long to wait for a node that does not answer once the import has begun, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub wait: u64,
     #[command(flatten)]
     pub rows: RowArgs,
     /// Takes times before 2000 too, which the node must allow by `limits.earliest_time`.

@@ -52,6 +52,33 @@ impl BadRowsFile {
         self.record(fields).map_err(|source| ImportError::Io { file: self.path.display().to_string(), source })
     }
 
+    /// The length of the file so far; 0 if it is not written.
+    pub fn length(&self) -> u64 {
+        let file = self.out.as_ref().map(Writer::get_ref);
+        file.and_then(|file| file.metadata().ok()).map_or(0, |found| found.len())
+    }
+
+    /// Keeps this much of the file of an earlier run, and goes on after it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn go_on_after(&mut self, length: u64) -> Result<(), Failure> {
+        self.out = None;
+        if length == 0 || !self.path.is_file() {
+            return Ok(());
+        }
+        let open = || {
+            let file = OpenOptions::new().append(true).open(&self.path)?;
+            // What was written after it is written again.
+            file.set_len(length.min(file.metadata()?.len()))?;
+            Ok(file)
+        };
+        let file = open()
+            .map_err(|error: Error| Failure::bad_input(format!("--skip-bad {}: {error}", self.path.display())))?;
+        self.out = Some(Writer::from_writer(file));
+        Ok(())
+    }
+
     fn record(&mut self, fields: [&[u8]; 4]) -> Result<(), Error> {
         let out = match &mut self.out {
             Some(out) => out,
@@ -67,10 +94,10 @@ impl BadRowsFile {
 }
 
 /// Whether a path names the file of an input, also by a link.
-fn is_file_of(path: &Path, input: &Input) -> bool {
+pub fn is_file_of(path: &Path, input: &Input) -> bool {
     let id = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     match &input.origin {
         Origin::File(file) => id(path).is_some_and(|found| id(file) == Some(found)),
-        Origin::Stdin => false,
+        Origin::Object(_) | Origin::Stdin => false,
     }
 }

@@ -2,24 +2,28 @@
 //!
 //! Reading and mapping are in `celeris-import`. Here: [`args`] is the command line ([`row_args`]
 //! the part that `evaluate` shares), [`node`] the
-//! HTTP client, [`sending`] sends the observations and items of the checked files, [`bad_rows`]
-//! writes the rows set aside, [`progress`] and [`report`] are what the user sees.
+//! HTTP client, [`sending`] sends the observations and items of the checked files, [`patience`] waits for a node that is away, [`resume`]
+//! keeps how far the import has come, [`bad_rows`] writes the rows set aside, [`progress`] and [`report`] are what the user sees.
 
 mod args;
 pub mod bad_rows;
+mod batch;
 mod node;
+mod patience;
 mod progress;
 pub mod report;
+mod resume;
 pub mod row_args;
 mod sending;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use celeris_datasets::movielens::read_beside;
 use celeris_import::check::Checked;
 use celeris_import::items::Content;
+use celeris_import::layout::Layout;
 use celeris_import::source::is_dsjson;
-use celeris_import::{ImportError, Input, Origin, Rules, check, find};
+use celeris_import::{Finding, ImportError, Input, Origin, Rules, check, find};
 use celeris_model::Loss;
 
 pub use args::Args;
@@ -27,7 +31,8 @@ pub use args::Args;
 use self::bad_rows::BadRowsFile;
 use self::node::{Labels, Node};
 use self::progress::Progress;
-use self::sending::{Counts, Sending};
+use self::resume::{Fingerprint, Resume, fingerprint};
+use self::sending::Sending;
 use crate::Failure;
 
 impl From<ImportError> for Failure {
@@ -36,17 +41,18 @@ impl From<ImportError> for Failure {
             ImportError::Io { .. } | ImportError::Usage(_) | ImportError::File { .. } => Self::bad_input(error),
             ImportError::Dataset(error) => error.into(),
             ImportError::Format(error) => Self::bad_input(error),
+            ImportError::Location(error) => Self::bad_input(error),
         }
     }
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    import(args, &find(&args.paths()?, args.id_prefix.as_deref())?)
+    import(args, &inputs_of(args)?)
 }
 
 /// `celeris import-personalizer`: the same for logs of decisions only.
 pub fn run_personalizer(args: &Args) -> Result<(), Failure> {
-    let inputs = find(&args.paths()?, args.id_prefix.as_deref())?;
+    let inputs = inputs_of(args)?;
     for input in inputs.iter().filter(|input| !input.is_stream()) {
         if !is_dsjson(input)? {
             let shown = input.shown();
@@ -56,6 +62,11 @@ pub fn run_personalizer(args: &Args) -> Result<(), Failure> {
         }
     }
     import(args, &inputs)
+}
+
+fn inputs_of(args: &Args) -> Result<Vec<Input>, Failure> {
+    let finding = Finding { id_prefix: args.id_prefix.as_deref(), program: args.rows.program() };
+    Ok(find(&args.paths()?, finding)?)
 }
 
 fn import(args: &Args, inputs: &[Input]) -> Result<(), Failure> {
@@ -76,21 +87,78 @@ fn import(args: &Args, inputs: &[Input]) -> Result<(), Failure> {
     }
     let progress = Progress::new();
     progress.clear_when_interrupted(args.dry_run);
-    let checked = check_all(inputs, &rules, args, &mut bad_rows, &progress);
-    let checked = checked
-        .map_err(|failure| if args.dry_run { failure } else { report::with_counts(failure, &Counts::default()) })?;
     let Some(node) = node else {
+        let checked = check_all(inputs, &rules, args, &mut bad_rows, &progress)?;
         progress.done();
         return report::dry_run(args, &checked, labels.is_some());
     };
-    let mut sending = Sending::new(&node, &rules, bad_rows, &progress);
-    let outcome = send_all(&mut sending, inputs, checked).and_then(|()| sending.check_model());
+    let mut sending = Sending::new(&node, &rules, &progress, Duration::from_secs(args.wait));
+    sending.resume = args.resume.as_deref().map(|file| Resume::open(file, inputs, &node)).transpose()?;
+    let outcome = send_checked(args, inputs, bad_rows, &mut sending, &progress);
+    let saved = sending.resume.as_mut().map_or(Ok(()), Resume::save);
     let counts = sending.counts;
     progress.done();
-    outcome.map_err(|failure| report::with_counts(failure, &counts))?;
+    outcome.and(saved).map_err(|failure| report::with_counts(failure, &counts))?;
     report::last_line(&counts, started.elapsed(), args.rows.skip_bad.as_deref());
     report::next_steps(&node, counts.example_user.as_deref());
     Ok(())
+}
+
+/// Checks and sends all inputs, but for those that an earlier import has completed.
+fn send_checked(
+    args: &Args,
+    inputs: &[Input],
+    mut bad_rows: Option<BadRowsFile>,
+    sending: &mut Sending<'_>,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let rules = sending.rules;
+    let inputs = unfinished(inputs, rules, sending, progress)?;
+    let fingerprints: Vec<Option<Fingerprint>> = match &sending.resume {
+        None => vec![None; inputs.len()],
+        Some(_) => inputs.iter().map(|input| fingerprint(input, rules)).collect::<Result<_, _>>()?,
+    };
+    let checked = check_all(&inputs, rules, args, &mut bad_rows, progress)?;
+    if let Some(file) = bad_rows {
+        sending.set_bad_rows(file)?;
+    }
+    send_all(sending, &inputs, &checked, fingerprints)?;
+    sending.check_model()
+}
+
+/// The inputs but for those that an earlier import has completed and that have not changed since.
+fn unfinished(
+    inputs: &[Input],
+    rules: &Rules,
+    sending: &mut Sending<'_>,
+    progress: &Progress,
+) -> Result<Vec<Input>, Failure> {
+    let mut unfinished = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        let reached = sending.resume.as_ref().and_then(|resume| resume.reached(input)).cloned();
+        let Some(reached) = reached else {
+            unfinished.push(input.clone());
+            continue;
+        };
+        let (shown, lines) = (input.shown(), reached.lines);
+        if !sending.has(&reached)? {
+            progress.say(&format!(
+                "{shown}: the node does not have the last of {lines} rows that it had acknowledged: all are sent again"
+            ));
+            if let Some(resume) = &mut sending.resume {
+                resume.forget(input)?;
+            }
+            unfinished.push(input.clone());
+        } else if reached.complete && reached.fingerprint.is_some() && reached.fingerprint == fingerprint(input, rules)?
+        {
+            progress.say(&format!("{shown}: complete, with {lines} rows acknowledged before"));
+            sending.counts.before += lines;
+        } else {
+            progress.say(&format!("{shown}: {lines} rows were acknowledged before, and are not sent again"));
+            unfinished.push(input.clone());
+        }
+    }
+    Ok(unfinished)
 }
 
 /// The loss of a model for these files.
@@ -131,29 +199,36 @@ fn check_all(
         checked.push(found);
     }
     let describes = |checked: &Checked| checked.content != Content::Observations;
-    if !rules.attributes.is_empty() && !checked.iter().any(describes) {
+    if !rules.attributes.is_empty() && !checked.is_empty() && !checked.iter().any(describes) {
         let names = rules.attributes.join(", ");
         return Err(Failure::bad_input(format!("--attributes {names}: no file has such columns")));
     }
     Ok(checked)
 }
 
-fn send_all(sending: &mut Sending<'_>, inputs: &[Input], checked: Vec<Checked>) -> Result<(), Failure> {
-    let mut checked = checked.into_iter();
-    for input in inputs {
-        if let (celeris_import::input::Layout::MovieLens { .. }, Origin::File(file)) = (input.layout, &input.origin) {
+fn send_all(
+    sending: &mut Sending<'_>,
+    inputs: &[Input],
+    checked: &[Checked],
+    fingerprints: Vec<Option<Fingerprint>>,
+) -> Result<(), Failure> {
+    let mut checked = checked.iter();
+    for (input, fingerprint) in inputs.iter().zip(fingerprints) {
+        if let (Layout::MovieLens { .. }, Origin::File(file)) = (input.layout, &input.origin) {
             sending.titles(input, &read_beside(file)?)?;
         }
         if input.is_stream() {
-            sending.observations(input, None)?;
+            sending.observations(input, None, fingerprint)?;
             continue;
         }
         let Some(found) = checked.next() else { continue };
+        sending.counts.users += found.users;
         if let Some(items) = &found.items {
             sending.items(input, items, found.content)?;
         }
-        if let Some(observations) = found.observations {
-            sending.observations(input, Some(observations))?;
+        match &found.observations {
+            Some(observations) => sending.observations(input, Some(observations), fingerprint)?,
+            None => sending.complete(input, fingerprint)?,
         }
     }
     Ok(())

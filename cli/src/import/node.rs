@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::report;
 use crate::Failure;
-use crate::node_client::{NodeArgs, NodeClient, is_of_lines};
+use crate::node_client::{NodeArgs, NodeClient, RETRY_AFTER, Unanswered, is_of_lines};
 
 /// How long a dry run waits for a node, which it does not need.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
@@ -20,7 +20,7 @@ pub struct Node {
     pub model: ModelName,
     pub labels: Labels,
     /// The id of the model, which no other model has.
-    id: Option<u64>,
+    pub id: Option<u64>,
 }
 
 /// Which labels a model takes.
@@ -61,7 +61,11 @@ pub enum Answer {
     },
     /// It was taken by an earlier import.
     Duplicate,
-    Refused(String),
+    Refused {
+        reason: String,
+        /// Whether the node knows an observation of this id.
+        is_known: bool,
+    },
     /// The node could not take it now.
     Unavailable(String),
 }
@@ -87,8 +91,8 @@ impl Node {
     ///
     /// # Errors
     /// If no node answers, or it refuses.
-    pub fn still(&self) -> Result<Still, Failure> {
-        Ok(match self.client.find(&format!("/v1/models/{}", self.model))? {
+    pub fn still(&self) -> Result<Still, Unanswered> {
+        Ok(match self.client.find_once(&format!("/v1/models/{}", self.model))? {
             None => Still::Deleted,
             Some(found) if found["id"].as_u64() == self.id => Still::Same,
             Some(_) => Still::CreatedAgain,
@@ -106,17 +110,20 @@ impl Node {
         lines: &[u8],
         count: usize,
         mut on_answer: impl FnMut(usize, Answer),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Unanswered> {
         let path = format!("/v1/models/{}/{resource}", self.model);
-        let response = self.client.post_as(&path, "application/x-ndjson", lines)?;
+        let response = self.client.post_once(&path, "application/x-ndjson", lines)?;
         // Answers to lines say what is wrong with each, also if all were refused.
         if !is_of_lines(&response) {
-            self.client.accepted(response)?;
-            return Err(Failure::other(format!("{} did not answer by lines", self.client.url())));
+            self.client.accepted(response).map_err(Unanswered::Refused)?;
+            let problem = format!("{} did not answer by lines", self.client.url());
+            return Err(Unanswered::Refused(Failure::other(problem)));
         }
+        let cut = |why: String| Unanswered::Away { why, after: RETRY_AFTER };
         let mut answered = 0;
         for answer in BufReader::new(response.into_body().into_reader()).lines() {
-            let answer: Value = serde_json::from_str(&answer.map_err(Failure::other)?).map_err(Failure::other)?;
+            let answer = answer.map_err(|error| cut(error.to_string()))?;
+            let answer: Value = serde_json::from_str(&answer).map_err(|error| cut(error.to_string()))?;
             // A summary follows the answers.
             if answered < count {
                 on_answer(answered, answer_of(&answer));
@@ -124,11 +131,7 @@ impl Node {
             }
         }
         if answered < count {
-            return Err(Failure::other(format!(
-                "{} answered {answered} of {count} lines and ended; run the same command again: what was taken is not taken \
-                 twice",
-                self.client.url()
-            )));
+            return Err(cut(format!("it answered {answered} of {count} lines and ended")));
         }
         Ok(())
     }
@@ -151,7 +154,8 @@ fn answer_of(answer: &Value) -> Answer {
                 Some(410) => "; its user was erased, or the observation deleted: leave the row out",
                 _ => "",
             };
-            Answer::Refused(format!("{detail}{remedy}"))
+            let is_known = matches!(error["status"].as_u64(), Some(409 | 410));
+            Answer::Refused { reason: format!("{detail}{remedy}"), is_known }
         }
     }
 }

@@ -13,8 +13,8 @@ use celeris_import::{BadRow, Role};
 use celeris_model::{Loss, ModelName};
 
 use super::args::Args;
+use super::batch::Counts;
 use super::node::Node;
-use super::sending::Counts;
 use crate::Failure;
 use crate::node_client::NodeClient;
 
@@ -29,6 +29,9 @@ pub fn mapping_line(checked: &Checked) -> String {
     }
     if let Some(items) = &checked.items {
         let _ = write!(line, " items by {}", name(&items.item_column));
+    }
+    if checked.users > 0 {
+        let _ = write!(line, " {} users, which are left out: users have no attributes here", checked.users);
     }
     if let Some(columns) = unreadable(&checked.unreadable) {
         let _ = write!(line, "; columns that cannot be read: {columns}");
@@ -60,7 +63,7 @@ pub fn first_bad(row: &BadRow, bad: u64) -> Failure {
 /// A failure with what was done before it.
 pub fn with_counts(failure: Failure, counts: &Counts) -> Failure {
     let done = match counts {
-        Counts { taken: 0, duplicates: 0, described: 0, .. } => "nothing was taken".to_owned(),
+        Counts { before: 0, taken: 0, duplicates: 0, described: 0, .. } => "nothing was taken".to_owned(),
         counts => format!(
             "before that, {}; the same command goes on once this is mended, and takes nothing twice",
             summary(counts)
@@ -73,8 +76,11 @@ pub fn with_counts(failure: Failure, counts: &Counts) -> Failure {
 }
 
 fn summary(counts: &Counts) -> String {
-    let Counts { taken, duplicates, skipped, refused, described, .. } = counts;
+    let Counts { before, taken, duplicates, skipped, refused, described, left_out, users, .. } = counts;
     let mut parts = Vec::new();
+    if *before > 0 {
+        parts.push(format!("{before} observations were acknowledged before"));
+    }
     if *described > 0 {
         parts.push(format!("{described} items described"));
     }
@@ -82,6 +88,12 @@ fn summary(counts: &Counts) -> String {
         parts.push(format!("{taken} observations taken, {duplicates} were there already"));
     }
     parts.push(format!("{skipped} skipped, {refused} refused"));
+    if *left_out > 0 {
+        parts.push(format!("{left_out} of kinds of feedback without a label left out"));
+    }
+    if *users > 0 {
+        parts.push(format!("{users} users left out, since users have no attributes here"));
+    }
     parts.join(", ")
 }
 
@@ -167,6 +179,10 @@ pub fn dry_run(args: &Args, checked: &[Checked], is_model_known: bool) -> Result
         if let Some(items) = &file.items {
             of_items(&mut text, file, items);
         }
+        if file.users > 0 {
+            let _ =
+                writeln!(text, "  {} rows describe users, and are left out: users have no attributes here", file.users);
+        }
         if let Some(columns) = unreadable(&file.unreadable) {
             let _ = writeln!(text, "  columns that cannot be read: {columns}");
         }
@@ -206,7 +222,9 @@ fn of_observations(text: &mut String, file: &Checked, found: &CheckedObservation
         };
         let _ = writeln!(text, "  {:<8} {}{why}", role.name(), name(&mapped.name));
     }
-    if found.mapping.get(Role::Label).is_none() {
+    if found.mapping.get(Role::Label).is_none() && found.labels.is_some_and(|(low, high)| low < high) {
+        let _ = writeln!(text, "  label    by the kind of feedback");
+    } else if found.mapping.get(Role::Label).is_none() {
         let _ = writeln!(text, "  label    the same for all: it happened (suits \"loss\": \"implicit\")");
     }
     for (column, kind) in found.context.iter().zip(&found.context_kinds) {
@@ -230,7 +248,11 @@ fn of_observations(text: &mut String, file: &Checked, found: &CheckedObservation
         }
         let _ = writeln!(text, "    {} {}: {shown}", place.unit.word(), place.number);
     }
-    let _ = writeln!(text, "  {} rows can be taken, {} are bad", found.good, file.bad);
+    let left_out = match found.left_out {
+        0 => String::new(),
+        left_out => format!(", {left_out} are left out by --label-of"),
+    };
+    let _ = writeln!(text, "  {} rows can be taken, {} are bad{left_out}", found.good, file.bad);
     if let Some((low, high)) = found.labels {
         let _ = writeln!(text, "  labels from {low} to {high}");
     }

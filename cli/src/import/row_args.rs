@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use celeris_import::labels::{LabelOf, LabelsOf};
+use celeris_import::layout::Program;
+use celeris_import::layout::personalize::Schema;
 use celeris_import::mapping::Wish;
 use celeris_import::source::Delimiter;
 use celeris_import::{Reading, Role, Rules, TimeUnit};
@@ -23,6 +26,9 @@ pub struct RowArgs {
     /// The label of every row, for data where each row means that something happened.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, conflicts_with = "label_from")]
     label: Option<f32>,
+    /// The label of each kind of feedback, such as read=0.2,like=1; `KIND=` leaves rows of the kind out, and `*` stands for all others.
+    #[arg(long, value_name = "KIND=LABEL,…", value_delimiter = ',', value_parser = LabelOf::parse, conflicts_with_all = ["label", "label_from"])]
+    label_of: Vec<LabelOf>,
     /// The column of labels: ratings or counts.
     #[arg(long, value_name = "COLUMN")]
     label_from: Option<String>,
@@ -35,6 +41,12 @@ pub struct RowArgs {
     /// The unit of times that are numbers: s, ms, us or ns; by default recognised by their magnitude.
     #[arg(long, value_name = "UNIT", value_parser = parse_unit)]
     time_unit: Option<TimeUnit>,
+    /// The program that wrote the files, gorse or personalize; by default recognised by their columns.
+    #[arg(long, value_name = "PROGRAM", value_parser = parse_program)]
+    from: Option<Program>,
+    /// The Avro schema of a dataset of Amazon Personalize, once for each kind of dataset: it gives the types of columns.
+    #[arg(long, value_name = "FILE", value_parser = Schema::read)]
+    schema: Vec<Schema>,
     /// Writes bad rows, if there are any, to this CSV file (file, line, reason, row) and goes on without them.
     #[arg(long, value_name = "FILE")]
     pub skip_bad: Option<PathBuf>,
@@ -45,7 +57,17 @@ fn parse_unit(text: &str) -> Result<TimeUnit, String> {
     known.ok_or_else(|| format!("expected s, ms, us or ns, got {text:?}"))
 }
 
+fn parse_program(text: &str) -> Result<Program, String> {
+    let known = Program::ALL.into_iter().find(|program| program.name() == text);
+    known.ok_or_else(|| format!("expected gorse or personalize, got {text:?}"))
+}
+
 impl RowArgs {
+    /// The program that wrote the files, if the caller says it.
+    pub fn program(&self) -> Option<Program> {
+        self.from.or_else(|| (!self.schema.is_empty()).then_some(Program::Personalize))
+    }
+
     /// # Errors
     /// If options contradict each other.
     pub fn rules(&self) -> Result<Rules, Failure> {
@@ -55,10 +77,17 @@ impl RowArgs {
         if let Some(label) = self.label.filter(|label| !label.is_finite()) {
             return Err(Failure::bad_input(format!("--label: expected a finite number, got {label}")));
         }
+        if self.from == Some(Program::Gorse) && !self.schema.is_empty() {
+            return Err(Failure::bad_input("--schema is of Amazon Personalize, and cannot be given with --from gorse"));
+        }
+        let labels_of = LabelsOf::new(self.label_of.clone());
+        let labels_of = labels_of.map_err(|problem| Failure::bad_input(format!("--label-of: {problem}")))?;
         Ok(Rules {
             reading: Reading { delimiter: self.delimiter, columns: self.columns.clone() },
             wishes,
             label: self.label,
+            labels_of,
+            schemas: self.schema.clone(),
             time_unit: self.time_unit,
             latest: Timestamp::from(SystemTime::now() + AHEAD_MAX).0,
             ..Rules::default()

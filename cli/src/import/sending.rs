@@ -1,6 +1,6 @@
 //! Sends the rows of checked files in batches.
 
-use std::thread;
+use std::time::Duration;
 
 use celeris_datasets::ItemInfo;
 use celeris_import::check::{CheckedItems, CheckedObservations};
@@ -10,93 +10,57 @@ use celeris_import::{BadRow, Input, ItemRows, Observations, Rules};
 use serde_json::json;
 
 use super::bad_rows::BadRowsFile;
+use super::batch::{BATCH_LINES, Batch, Counts, Position, Resource};
 use super::node::{Answer, Node, Still};
+use super::patience::Patience;
 use super::progress::Progress;
 use super::report;
+use super::resume::{Fingerprint, Reached, Resume, shown};
 use crate::Failure;
-use crate::node_client::{RETRY_AFTER, TRIES};
+use crate::node_client::{RETRY_AFTER, Unanswered};
 
-/// Lines of a request: many enough to amortise it, few enough that a node sends all answers without
-/// waiting for a reader.
-const BATCH_LINES: usize = 2000;
-
-/// Bytes of a request, roughly.
-const BATCH_BYTES: usize = 512 * 1024;
-
-/// What happened to the rows so far.
-#[derive(Debug, Default, Clone)]
-pub struct Counts {
-    pub taken: u64,
-    /// Taken by an earlier import.
-    pub duplicates: u64,
-    /// Not sent, because they are bad.
-    pub skipped: u64,
-    /// Sent, and refused by the node.
-    pub refused: u64,
-    /// Taken with a label of the model's range in place of their own.
-    pub clipped: u64,
-    /// Items whose attributes were sent.
-    pub described: u64,
-    /// Rows that describe their item differently from an earlier one.
-    pub contradictions: u64,
-    /// Observations without a time.
-    pub untimed: u64,
-    /// A user to ask for recommendations.
-    pub example_user: Option<String>,
-}
+/// Rows between two reports of the progress, while nothing is sent.
+const PROGRESS_ROWS: u64 = 4096;
 
 /// Sends rows, and keeps count.
 pub struct Sending<'a> {
     node: &'a Node,
-    rules: &'a Rules,
+    pub rules: &'a Rules,
     bad_rows: Option<BadRowsFile>,
     progress: &'a Progress,
+    pub resume: Option<Resume>,
+    /// How long a node that does not answer is waited for.
+    wait: Duration,
     pub counts: Counts,
+    /// The last line of the latest request that the node has.
+    last_held: Option<String>,
     /// Rows that certainly went to the model that the import began with.
     confirmed: usize,
     /// Rows sent since the model was last seen to be the same.
     unconfirmed: usize,
 }
 
-/// Lines that were read and not sent yet.
-#[derive(Default)]
-struct Batch {
-    lines: Vec<u8>,
-    /// The place of each line; with its row, if refused rows are set aside.
-    places: Vec<(Place, Vec<u8>)>,
-}
-
-impl Batch {
-    fn push(&mut self, line: &impl serde::Serialize, place: Place, raw: Vec<u8>) -> Result<(), Failure> {
-        serde_json::to_writer(&mut self.lines, line).map_err(Failure::other)?;
-        self.lines.push(b'\n');
-        self.places.push((place, raw));
-        Ok(())
-    }
-
-    fn is_full(&self) -> bool {
-        self.places.len() >= BATCH_LINES || self.lines.len() >= BATCH_BYTES
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Resource {
-    Items,
-    Observations,
-}
-
-impl Resource {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Items => "items",
-            Self::Observations => "observations",
-        }
-    }
+/// Whether an input has the rows that were acknowledged before.
+#[derive(PartialEq, Eq)]
+enum Beginning {
+    Same,
+    Different,
 }
 
 impl<'a> Sending<'a> {
-    pub fn new(node: &'a Node, rules: &'a Rules, bad_rows: Option<BadRowsFile>, progress: &'a Progress) -> Self {
-        Self { node, rules, bad_rows, progress, counts: Counts::default(), confirmed: 0, unconfirmed: 0 }
+    pub fn new(node: &'a Node, rules: &'a Rules, progress: &'a Progress, wait: Duration) -> Self {
+        let (bad_rows, resume, counts) = (None, None, Counts::default());
+        let (last_held, confirmed, unconfirmed) = (None, 0, 0);
+        Self { node, rules, bad_rows, progress, resume, wait, counts, last_held, confirmed, unconfirmed }
+    }
+
+    /// Bad rows go to this file. In a resumed import it goes on where it was.
+    pub fn set_bad_rows(&mut self, mut file: BadRowsFile) -> Result<(), Failure> {
+        if let Some(length) = self.resume.as_ref().and_then(Resume::bad_rows) {
+            file.go_on_after(length)?;
+        }
+        self.bad_rows = Some(file);
+        Ok(())
     }
 
     /// Sends the titles and genres beside a ratings file of MovieLens.
@@ -105,7 +69,8 @@ impl<'a> Sending<'a> {
             let mut batch = Batch::default();
             for title in chunk {
                 let place = Place { file: format!("titles beside {}", input.shown()), number: 0, unit: PlaceUnit::Row };
-                batch.push(&json!({"item": title.id, "attributes": title.attributes()}), place, Vec::new())?;
+                let line = json!({"item": title.id, "attributes": title.attributes()}).to_string();
+                batch.push(line.as_bytes(), place, Vec::new());
             }
             self.send(&mut batch, Resource::Items)?;
         }
@@ -121,9 +86,9 @@ impl<'a> Sending<'a> {
             match rows.advance(&checked.kinds) {
                 Ok(None) => break,
                 Ok(Some(row)) => {
-                    let line = json!({"item": row.item, "attributes": row.attributes});
+                    let line = json!({"item": row.item, "attributes": row.attributes}).to_string();
                     let raw = if self.bad_rows.is_some() { rows.raw() } else { Vec::new() };
-                    batch.push(&line, rows.place(), raw)?;
+                    batch.push(line.as_bytes(), rows.place(), raw);
                 }
                 // Its observations are read next, and set it aside.
                 Err(Fault::Row(_)) if content == Content::Both => {}
@@ -139,31 +104,80 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Sends the observations of an input; without `checked`, it is read for the first time.
-    pub fn observations(&mut self, input: &Input, checked: Option<CheckedObservations>) -> Result<(), Failure> {
-        self.progress.begin("sending", input);
-        let first_reading = checked.is_none();
+    /// Sends the observations of an input; without `checked`, it is read for the first time. Those that were acknowledged
+    /// before are left out.
+    pub fn observations(
+        &mut self,
+        input: &Input,
+        checked: Option<&CheckedObservations>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<(), Failure> {
+        let reached = self.resume.as_ref().and_then(|resume| resume.reached(input)).cloned();
+        let before = (self.counts.before, self.counts.skipped, self.counts.left_out);
+        if self.observations_after(input, checked, reached.as_ref(), fingerprint.clone())? == Beginning::Same {
+            return Ok(());
+        }
+        let shown = input.shown();
+        if input.is_stream() {
+            return Err(Failure::bad_input(format!(
+                "{shown}: does not begin with the rows that were imported before, or is imported with other options; delete the \
+                 --resume file, and what was taken is not taken twice"
+            )));
+        }
+        self.progress.say(&format!(
+            "{shown}: does not begin with the rows that were imported before, or is imported with other options: it is sent from \
+             its beginning"
+        ));
+        (self.counts.before, self.counts.skipped, self.counts.left_out) = before;
+        if let (Some(resume), Some(reached)) = (&mut self.resume, reached) {
+            resume.forget(input)?;
+            if let Some(file) = &mut self.bad_rows {
+                file.go_on_after(reached.bad_rows.0)?;
+            }
+        }
+        self.observations_after(input, checked, None, fingerprint).map(drop)
+    }
+
+    fn observations_after(
+        &mut self,
+        input: &Input,
+        checked: Option<&CheckedObservations>,
+        reached: Option<&Reached>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<Beginning, Failure> {
+        self.progress.begin(if reached.is_some() { "resuming" } else { "sending" }, input);
         let mut rows = match checked {
-            Some(checked) => Observations::open_again(input, self.rules, checked.repeats, checked.context_kinds)?,
+            Some(checked) => {
+                Observations::open_again(input, self.rules, checked.repeats.clone(), checked.context_kinds.clone())?
+            }
             None => Observations::open(input, self.rules)?,
         };
-        if first_reading {
+        if checked.is_none() {
             self.progress.say(&format!("{}: {}", input.shown(), rows.mapping()));
         }
-        let (mut batch, mut number) = (Batch::default(), 0);
+        let bad_rows_before = reached.map_or_else(|| self.bad_rows_length(), |reached| reached.bad_rows.0);
+        let (mut batch, mut at) = (Batch::default(), Position::default());
+        let mut reached_now = Reached::nothing(bad_rows_before);
+        reached_now.last = reached.map(|reached| reached.last.clone()).unwrap_or_default();
         loop {
             let row = rows.advance();
-            number += 1;
+            // The row was read and acknowledged before.
+            let is_known = reached.is_some_and(|reached| at.rows < reached.rows);
+            at.rows += 1;
             match row {
                 Ok(None) => break,
                 Ok(Some(taken)) => {
-                    self.counts.untimed += u64::from(taken.timestamp.is_none());
-                    if self.counts.example_user.is_none() {
-                        self.counts.example_user = Some(taken.user.clone());
+                    at.add(&taken)?;
+                    self.counts.example_user.get_or_insert_with(|| taken.user.clone());
+                    if is_known {
+                        self.counts.before += 1;
+                    } else {
+                        self.counts.untimed += u64::from(taken.timestamp.is_none());
+                        let raw = if self.bad_rows.is_some() { rows.raw() } else { Vec::new() };
+                        batch.push(&at.line, rows.place(), raw);
                     }
-                    let raw = if self.bad_rows.is_some() { rows.raw() } else { Vec::new() };
-                    batch.push(&taken, rows.place(), raw)?;
                 }
+                Err(Fault::Row(_)) if is_known && self.bad_rows.is_some() => self.counts.skipped += 1,
                 Err(fault) => {
                     // The rows before it are good, and are taken.
                     if self.bad_rows.is_none() || matches!(fault, Fault::File(_)) {
@@ -172,12 +186,84 @@ impl<'a> Sending<'a> {
                     self.set_aside(fault)?;
                 }
             }
+            if reached.is_some_and(|reached| is_known && at.rows == reached.rows && !at.is_that_of(reached)) {
+                return Ok(Beginning::Different);
+            }
             if batch.is_full() {
                 self.send(&mut batch, Resource::Observations)?;
-                self.progress.at(number, rows.bytes_read());
+                self.acknowledged(input, &at, &mut reached_now)?;
+            }
+            if batch.places.is_empty() && at.rows.is_multiple_of(PROGRESS_ROWS)
+                || at.rows.is_multiple_of(BATCH_LINES as u64)
+            {
+                self.progress.at(at.rows, rows.bytes_read());
             }
         }
-        self.send(&mut batch, Resource::Observations)
+        at.rows -= 1;
+        if reached.is_some_and(|reached| at.rows < reached.rows) {
+            return Ok(Beginning::Different);
+        }
+        self.send(&mut batch, Resource::Observations)?;
+        self.counts.left_out += rows.left_out();
+        (reached_now.complete, reached_now.fingerprint) = (true, fingerprint);
+        self.acknowledged(input, &at, &mut reached_now)?;
+        Ok(Beginning::Same)
+    }
+
+    fn bad_rows_length(&self) -> u64 {
+        self.bad_rows.as_ref().map_or(0, BadRowsFile::length)
+    }
+
+    /// Notes that the node has all rows up to a position.
+    fn acknowledged(&mut self, input: &Input, at: &Position, reached: &mut Reached) -> Result<(), Failure> {
+        let bad_rows = self.bad_rows_length();
+        let Some(resume) = &mut self.resume else { return Ok(()) };
+        (reached.rows, reached.lines, reached.digest) = (at.rows, at.lines, shown(at.digest.value()));
+        if let Some(line) = self.last_held.take() {
+            reached.last = line;
+        }
+        reached.bad_rows.1 = bad_rows;
+        resume.note(input, reached.clone())
+    }
+
+    /// Notes that a file without observations is complete.
+    pub fn complete(&mut self, input: &Input, fingerprint: Option<Fingerprint>) -> Result<(), Failure> {
+        let bad_rows = self.bad_rows_length();
+        let Some(resume) = &mut self.resume else { return Ok(()) };
+        resume.note(input, Reached { complete: true, fingerprint, ..Reached::nothing(bad_rows) })
+    }
+
+    /// Whether the node has the last line that it had acknowledged.
+    pub fn has(&mut self, reached: &Reached) -> Result<bool, Failure> {
+        if reached.last.is_empty() {
+            return Ok(true);
+        }
+        let line = format!("{}\n", reached.last);
+        let (mut has, mut taken) = (false, 0);
+        let mut patience = self.patience();
+        loop {
+            let mut busy = None;
+            let answered =
+                self.node.post_lines(Resource::Observations.name(), line.as_bytes(), 1, |_, answer| match answer {
+                    Answer::Taken { .. } => taken += 1,
+                    Answer::Duplicate => has = true,
+                    // It was there, and was deleted since, or it is there with another label.
+                    Answer::Refused { is_known, .. } => has = is_known,
+                    Answer::Unavailable(why) => busy = Some(why),
+                });
+            match (answered, busy) {
+                (Ok(()), None) => break,
+                (Ok(()), Some(why)) => patience.pause(&why, RETRY_AFTER)?,
+                (Err(Unanswered::Away { why, after }), _) => patience.pause(&why, after)?,
+                (Err(Unanswered::Refused(failure)), _) => return Err(failure),
+            }
+        }
+        self.counts.taken += taken;
+        Ok(has)
+    }
+
+    fn patience(&self) -> Patience<'a> {
+        Patience::new(self.node.client.url(), self.wait, self.progress)
     }
 
     /// Writes a bad row to the file for it, or fails.
@@ -204,20 +290,38 @@ impl<'a> Sending<'a> {
         let lines: Vec<&[u8]> = lines.split_inclusive(|byte| *byte == b'\n').collect();
         let mut first_refused: Option<BadRow> = None;
         let mut open: Vec<usize> = (0..places.len()).collect();
-        for tries_left in (0..TRIES).rev() {
+        let mut patience = self.patience();
+        while !open.is_empty() {
             let body: Vec<u8> = open.iter().flat_map(|line| lines[*line]).copied().collect();
-            let (sent, mut refused) = (std::mem::take(&mut open), Vec::new());
-            let counts = &mut self.counts;
-            self.node.post_lines(resource.name(), &body, sent.len(), |index, answer| match (answer, resource) {
-                (Answer::Taken { .. } | Answer::Duplicate, Resource::Items) => counts.described += 1,
-                (Answer::Taken { clipped }, Resource::Observations) => {
-                    counts.taken += 1;
-                    counts.clipped += u64::from(clipped);
+            let (sent, mut refused, mut answered, mut busy) = (std::mem::take(&mut open), Vec::new(), 0, None);
+            let (counts, mut held) = (&mut self.counts, None);
+            let outcome = self.node.post_lines(resource.name(), &body, sent.len(), |index, answer| {
+                answered = index + 1;
+                match (answer, resource) {
+                    (Answer::Taken { .. } | Answer::Duplicate, Resource::Items) => counts.described += 1,
+                    (Answer::Taken { clipped }, Resource::Observations) => {
+                        held = Some(sent[index]);
+                        counts.taken += 1;
+                        counts.clipped += u64::from(clipped);
+                    }
+                    (Answer::Duplicate, Resource::Observations) => {
+                        held = Some(sent[index]);
+                        counts.duplicates += 1;
+                    }
+                    (Answer::Unavailable(why), _) => {
+                        open.push(sent[index]);
+                        busy = Some(why);
+                    }
+                    (Answer::Refused { reason, .. }, _) => refused.push((sent[index], reason)),
                 }
-                (Answer::Duplicate, Resource::Observations) => counts.duplicates += 1,
-                (Answer::Unavailable(_), _) if tries_left > 0 => open.push(sent[index]),
-                (Answer::Refused(reason) | Answer::Unavailable(reason), _) => refused.push((sent[index], reason)),
-            })?;
+            });
+            open.extend(&sent[answered..]);
+            if let Some(line) = held.filter(|_| self.resume.is_some()) {
+                self.last_held = Some(String::from_utf8_lossy(lines[line].trim_ascii_end()).into_owned());
+            }
+            if open.len() < sent.len() {
+                patience.answered();
+            }
             for (line, reason) in refused {
                 self.counts.refused += 1;
                 let (place, raw) = places[line].clone();
@@ -227,12 +331,14 @@ impl<'a> Sending<'a> {
                 }
                 first_refused.get_or_insert(row);
             }
-            if open.is_empty() {
-                break;
+            match (outcome, busy) {
+                (Ok(()), None) => {}
+                (Ok(()), Some(why)) => patience.pause(&why, RETRY_AFTER)?,
+                (Err(Unanswered::Away { why, after }), _) => patience.pause(&why, after)?,
+                (Err(Unanswered::Refused(failure)), _) => return Err(failure),
             }
-            thread::sleep(RETRY_AFTER);
         }
-        self.progress.taken(self.counts.taken + self.counts.duplicates);
+        self.progress.taken(self.counts.taken + self.counts.duplicates + self.counts.before);
         match first_refused {
             Some(row) if self.bad_rows.is_none() => Err(report::first_bad(&row, 1)),
             _ => Ok(()),
@@ -244,7 +350,15 @@ impl<'a> Sending<'a> {
     /// # Errors
     /// With how many rows went where, if it was deleted.
     pub fn check_model(&mut self) -> Result<(), Failure> {
-        let (what, where_to) = match self.node.still()? {
+        let mut patience = self.patience();
+        let still = loop {
+            match self.node.still() {
+                Ok(still) => break still,
+                Err(Unanswered::Away { why, after }) => patience.pause(&why, after)?,
+                Err(Unanswered::Refused(failure)) => return Err(failure),
+            }
+        };
+        let (what, where_to) = match still {
             Still::Same => {
                 self.confirmed += std::mem::take(&mut self.unconfirmed);
                 return Ok(());

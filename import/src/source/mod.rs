@@ -3,13 +3,14 @@
 mod delimited;
 mod delimiter;
 mod dsjson;
+mod gorse_dump;
 mod json_lines;
 mod parquet;
+mod protobuf;
 mod text;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 
 use celeris_datasets::dsjson::files::head_is_dsjson;
 
@@ -100,10 +101,13 @@ pub trait Rows {
 /// [`ImportError::Io`] or [`ImportError::File`].
 pub fn open(input: &Input, reading: &Reading) -> Result<Box<dyn Rows>, ImportError> {
     let file = input.shown();
-    if let Some(path) = parquet_path(input)? {
-        return Ok(Box::new(parquet::Parquet::open(path)?));
+    if is_parquet(input)? {
+        return Ok(Box::new(parquet::Parquet::open(input)?));
     }
     let text = text::Text::open(input)?;
+    if text.is_gorse_dump() {
+        return Ok(Box::new(gorse_dump::Dump::open(file, text, input.layout.subject())?));
+    }
     match text.first_byte() {
         // Marks of the service may come before the first decision.
         Some(b'{' | b'[') if head_is_dsjson(&text.head) => Ok(Box::new(dsjson::Dsjson::open(file, text, reading))),
@@ -131,16 +135,22 @@ pub fn unreadable(columns: &[(String, String)]) -> Option<String> {
     (!shown.is_empty()).then(|| listed(&shown))
 }
 
-/// The path of a Parquet file. A pipe is not opened, since what is read of it is gone.
-fn parquet_path(input: &Input) -> Result<Option<&Path>, ImportError> {
-    let Origin::File(path) = &input.origin else { return Ok(None) };
+/// Whether a file is Parquet. A pipe is not opened, since what is read of it is gone.
+fn is_parquet(input: &Input) -> Result<bool, ImportError> {
     if input.is_stream() {
-        return Ok(None);
+        return Ok(false);
     }
-    let mut first = Vec::new();
-    let file = File::open(path).map_err(ImportError::io(&input.shown()))?;
-    file.take(text::PARQUET_MAGIC.len() as u64).read_to_end(&mut first).map_err(ImportError::io(&input.shown()))?;
-    Ok((first == text::PARQUET_MAGIC).then_some(path))
+    let (magic, length) = (text::PARQUET_MAGIC, text::PARQUET_MAGIC.len() as u64);
+    Ok(match &input.origin {
+        Origin::File(path) => {
+            let mut first = Vec::new();
+            let file = File::open(path).map_err(ImportError::io(&input.shown()))?;
+            file.take(length).read_to_end(&mut first).map_err(ImportError::io(&input.shown()))?;
+            first == magic
+        }
+        Origin::Object(object) => object.location.read_range(0..length.min(object.bytes))? == magic.as_slice(),
+        Origin::Stdin => false,
+    })
 }
 
 /// Whether an input is a log of decisions in dsjson.
@@ -148,18 +158,29 @@ fn parquet_path(input: &Input) -> Result<Option<&Path>, ImportError> {
 /// # Errors
 /// As [`open`], for text.
 pub fn is_dsjson(input: &Input) -> Result<bool, ImportError> {
-    Ok(parquet_path(input)?.is_none() && head_is_dsjson(&text::Text::open(input)?.head))
+    Ok(!is_parquet(input)? && head_is_dsjson(&text::Text::open(input)?.head))
 }
 
-/// The first line of a text file; empty for other files.
+/// What a file begins with.
+pub(crate) enum Beginning {
+    /// The first line of text.
+    Line(String),
+    Parquet,
+    GorseDump,
+}
+
+/// How a file begins that can be read again.
 ///
 /// # Errors
 /// As [`open`], for text.
-pub fn first_line(input: &Input) -> Result<String, ImportError> {
-    if parquet_path(input)?.is_some() {
-        return Ok(String::new());
+pub(crate) fn beginning(input: &Input) -> Result<Beginning, ImportError> {
+    if is_parquet(input)? {
+        return Ok(Beginning::Parquet);
     }
     let text = text::Text::open(input)?;
+    if text.is_gorse_dump() {
+        return Ok(Beginning::GorseDump);
+    }
     let line = text.first_lines().next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(line.trim_ascii()).into_owned())
+    Ok(Beginning::Line(String::from_utf8_lossy(line.trim_ascii()).into_owned()))
 }

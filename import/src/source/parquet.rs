@@ -1,13 +1,17 @@
 //! Rows of a Parquet file.
 
-use std::path::Path;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 
-use celeris_formats::{Table, TableValue};
+use bytes::Bytes;
+use celeris_formats::{Ranges, Table, TableValue};
 use serde_json::{Map, Value};
 
 use super::Rows;
 use crate::cell::Cell;
 use crate::error::{Fault, ImportError, PlaceUnit};
+use crate::input::{Input, Object, Origin};
 
 pub(super) struct Parquet {
     table: Table,
@@ -15,9 +19,29 @@ pub(super) struct Parquet {
 }
 
 impl Parquet {
-    pub(super) fn open(path: &Path) -> Result<Self, ImportError> {
-        let file_bytes = path.metadata().map_or(0, |metadata| metadata.len());
-        Ok(Self { table: Table::open(path)?, file_bytes })
+    pub(super) fn open(input: &Input) -> Result<Self, ImportError> {
+        let file = input.shown();
+        let table = match &input.origin {
+            Origin::File(path) => Table::open(path)?,
+            Origin::Object(object) => {
+                if object.location.size()? != object.bytes {
+                    return Err(ImportError::file(&file, "was changed since the import began; run it again"));
+                }
+                Table::of_ranges(&file, Arc::new(object.clone()))?
+            }
+            Origin::Stdin => return Err(ImportError::file(&file, "is Parquet, which cannot be read from a pipe")),
+        };
+        Ok(Self { table, file_bytes: input.bytes().unwrap_or_default() })
+    }
+}
+
+impl Ranges for Object {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
+        Ok(self.location.read_range(range)?)
     }
 }
 

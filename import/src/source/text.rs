@@ -1,4 +1,4 @@
-//! Text from a file or standard input, plain or compressed, with its beginning read in advance.
+//! Text from a file, an object or standard input, plain or compressed, with its beginning read in advance.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
@@ -14,6 +14,9 @@ use crate::input::{Input, Origin};
 pub(super) const ROW_BYTES_MAX: usize = 1 << 20;
 
 pub(super) const PARQUET_MAGIC: [u8; 4] = *b"PAR1";
+
+/// The mark of the users, with which a binary dump of Gorse begins.
+const GORSE_DUMP: [u8; 8] = (-1_i64).to_le_bytes();
 
 /// Bytes from which delimiter and columns are recognised.
 const HEAD_BYTES: u64 = 256 * 1024;
@@ -46,12 +49,19 @@ impl Text {
         let file = input.shown();
         let opened: Box<dyn Read> = match &input.origin {
             Origin::File(path) => Box::new(File::open(path).map_err(ImportError::io(&file))?),
+            Origin::Object(object) => {
+                let reader = object.location.read()?;
+                if celeris_location::Reader::bytes(&reader) != object.bytes {
+                    return Err(ImportError::file(&file, "was changed since the import began; run it again"));
+                }
+                Box::new(reader)
+            }
             Origin::Stdin => Box::new(io::stdin().lock()),
         };
         let bytes_read = Arc::new(AtomicU64::new(0));
         let mut plain: Box<dyn Read> = Box::new(Counted { inner: opened, bytes: bytes_read.clone() });
         let mut magic = Vec::new();
-        plain.by_ref().take(6).read_to_end(&mut magic).map_err(ImportError::io(&file))?;
+        plain.by_ref().take(8).read_to_end(&mut magic).map_err(ImportError::io(&file))?;
         let is_gzip = magic.starts_with(&GZIP_MAGIC);
         if magic.starts_with(&PARQUET_MAGIC) {
             return Err(ImportError::file(
@@ -67,6 +77,9 @@ impl Text {
         if let Some((_, problem)) = OTHERS.iter().find(|(magic, _)| head.starts_with(magic)) {
             return Err(ImportError::file(&file, *problem));
         }
+        if head.starts_with(&GORSE_DUMP) {
+            return Ok(Self { head, rest: text, bytes_read });
+        }
         if head.starts_with(&UTF8_MARK) {
             head.drain(..UTF8_MARK.len());
         }
@@ -77,6 +90,11 @@ impl Text {
             ));
         }
         Ok(Self { head, rest: text, bytes_read })
+    }
+
+    /// Whether it is no text, but a binary dump of Gorse.
+    pub(super) fn is_gorse_dump(&self) -> bool {
+        self.head.starts_with(&GORSE_DUMP)
     }
 
     /// The first byte that is not white space.

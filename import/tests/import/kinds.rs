@@ -7,7 +7,7 @@ use flate2::write::GzEncoder;
 
 use crate::{Folder, checked, items, rules, taken, taken_of};
 use celeris_import::source::Delimiter;
-use celeris_import::{Rules, Taken, TimeUnit, find};
+use celeris_import::{Finding, Rules, Taken, TimeUnit, find};
 
 /// User, item, label and time of observations.
 fn values(taken: &[Taken]) -> Vec<(&str, &str, f32, Option<i64>)> {
@@ -73,7 +73,8 @@ fn gzip_is_recognised_and_has_the_ids_of_the_plain_file() {
 fn a_file_and_its_compressed_form_are_not_taken_together() {
     let text = b"user,item,label\nu,i,1\n".as_slice();
     let folder = Folder::of(&[("same.csv", text), ("same.csv.gz", text)]);
-    let both = find(&[folder.path("same.csv"), folder.path("same.csv.gz")], None).unwrap_err().to_string();
+    let both =
+        find(&[folder.path("same.csv"), folder.path("same.csv.gz")], Finding::default()).unwrap_err().to_string();
     assert!(both.contains("have one name") && both.contains("--id-prefix"), "{both}");
 }
 

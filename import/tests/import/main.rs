@@ -1,8 +1,10 @@
 //! Files as people have them, read without a node.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod gorse;
 mod kinds;
 mod mistakes;
+mod personalize;
 mod pipes;
 mod reading;
 
@@ -12,7 +14,9 @@ use std::path::PathBuf;
 use celeris_import::check::CheckedObservations;
 use celeris_import::error::Fault;
 use celeris_import::mapping::Wish;
-use celeris_import::{BadRow, Checked, ImportError, Input, ItemRow, ItemRows, Observations, Rules, Taken, check, find};
+use celeris_import::{
+    BadRow, Checked, Finding, ImportError, Input, ItemRow, ItemRows, Observations, Rules, Taken, check, find,
+};
 use tempfile::TempDir;
 
 /// A folder with files.
@@ -38,7 +42,7 @@ impl Folder {
     }
 
     fn input(&self, name: &str) -> Result<Input, ImportError> {
-        Ok(find(&[self.path(name)], None)?.remove(0))
+        Ok(find(&[self.path(name)], Finding::default())?.remove(0))
     }
 }
 

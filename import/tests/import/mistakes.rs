@@ -1,7 +1,7 @@
 //! The mistakes that people make with their files, each with a message that names cause and remedy.
 
 use crate::{Folder, checked, rules, taken_of};
-use celeris_import::{Reading, Rules, TimeUnit, find};
+use celeris_import::{Finding, Reading, Rules, TimeUnit, find};
 use celeris_model::{LabelRange, Loss};
 
 /// What goes wrong with a file: the error of the file, or of its first bad row.
@@ -213,9 +213,9 @@ fn other_files_are_named_with_the_way_to_read_them() {
     let cut_off = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x01\x10\x00\xef\xffuser,item";
     assert!(message(cut_off, &rules(&[])).starts_with("shop.csv: "));
     let folder = Folder::of(&[("notes/notes.txt", b"x")]);
-    let problem = find(&[folder.path("notes")], None).unwrap_err().to_string();
+    let problem = find(&[folder.path("notes")], Finding::default()).unwrap_err().to_string();
     assert!(problem.contains("ratings.csv") && problem.contains("name the files"), "{problem}");
-    let missing = find(&[folder.path("no-such-file.csv")], None).unwrap_err().to_string();
+    let missing = find(&[folder.path("no-such-file.csv")], Finding::default()).unwrap_err().to_string();
     assert!(missing.contains("no-such-file.csv: "), "{missing}");
 }
 

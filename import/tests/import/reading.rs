@@ -2,7 +2,7 @@
 
 use crate::{Folder, checked, rules, taken, taken_of};
 use celeris_import::error::Fault;
-use celeris_import::{Observations, Rules, find};
+use celeris_import::{Finding, Observations, Rules, find};
 use celeris_model::Loss;
 
 #[test]
@@ -51,7 +51,7 @@ fn february_follows_january_and_equal_rows_of_two_files_both_count() {
         ("new/jan.csv", b"user,item,label\nc,9,1\na,1,5\na,1,5\nb,2,3\n"),
     ]);
     let ids = |name: &str, prefix: Option<&str>| {
-        let input = find(&[folder.path(name)], prefix).unwrap().remove(0);
+        let input = find(&[folder.path(name)], Finding { id_prefix: prefix, ..Finding::default() }).unwrap().remove(0);
         let mut ids: Vec<String> = taken(&input, &rules(&[])).into_iter().map(|row| row.observation_id).collect();
         ids.sort();
         ids.dedup();
@@ -63,7 +63,7 @@ fn february_follows_january_and_equal_rows_of_two_files_both_count() {
     let longer = ids("new/jan.csv", None);
     assert!(january.iter().all(|id| longer.contains(id)), "a prepended and sorted file has its old ids");
     assert!(ids("jan.csv", Some("2025")).iter().all(|id| !january.contains(id)));
-    let both = find(&[folder.path("jan.csv"), folder.path("new/jan.csv")], None).unwrap_err().to_string();
+    let both = find(&[folder.path("jan.csv"), folder.path("new/jan.csv")], Finding::default()).unwrap_err().to_string();
     assert!(both.contains("have one name") && both.contains("--id-prefix"), "{both}");
 }
 
@@ -106,7 +106,7 @@ fn movielens_folders_are_found_in_all_formats() {
     ];
     for (name, bytes) in rows {
         let folder = Folder::of(&[(name, bytes)]);
-        let input = find(&[folder.0.path().to_owned()], None).unwrap().remove(0);
+        let input = find(&[folder.0.path().to_owned()], Finding::default()).unwrap().remove(0);
         let row = taken(&input, &rules(&[])).remove(0);
         let found = (row.user.as_str(), row.item.as_str(), row.label, row.timestamp, row.feedback.as_deref());
         assert_eq!(found, ("1", "2", 3.5, Some(881_250_949_000), Some("rating")), "{name}");

@@ -21,14 +21,14 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 /// Runs an import into a model of the node.
-fn import(model: &ModelClient, arguments: &[&str]) -> Finished {
+pub(super) fn import(model: &ModelClient, arguments: &[&str]) -> Finished {
     let url = model.node().url();
     binary::run(["import", "--url", url, "--model", model.name()].iter().chain(arguments))
 }
 
 /// Runs an import that succeeds, and returns its last line of counts.
 #[track_caller]
-fn imported(model: &ModelClient, arguments: &[&str]) -> String {
+pub(super) fn imported(model: &ModelClient, arguments: &[&str]) -> String {
     let done = import(model, arguments);
     assert_eq!(done.code, Some(0), "{arguments:?}: {}", done.stderr);
     let counts = done.stderr.lines().find(|line| line.contains(" skipped, ")).unwrap_or(&done.stderr);
@@ -37,29 +37,29 @@ fn imported(model: &ModelClient, arguments: &[&str]) -> String {
 
 /// Runs an import that fails for bad input, and returns its message.
 #[track_caller]
-fn refused(model: &ModelClient, arguments: &[&str]) -> String {
+pub(super) fn refused(model: &ModelClient, arguments: &[&str]) -> String {
     let done = import(model, arguments);
     assert_eq!(done.code, Some(2), "{arguments:?}: {}", done.stderr);
     done.stderr
 }
 
 #[track_caller]
-fn assert_contains(message: &str, words: &[&str]) {
+pub(super) fn assert_contains(message: &str, words: &[&str]) {
     for word in words {
         assert!(message.contains(word), "no {word:?} in\n{message}");
     }
 }
 
-fn observations(model: &ModelClient) -> u64 {
+pub(super) fn observations(model: &ModelClient) -> u64 {
     model.get("").expect(200)["observations"].as_u64().unwrap()
 }
 
-fn create(client: &Client, name: &str, loss: &str) -> ModelClient {
+pub(super) fn create(client: &Client, name: &str, loss: &str) -> ModelClient {
     client.post("/v1/models", &json!({"name": name, "dim": 6, "loss": loss})).expect(201);
     client.model(name)
 }
 
-fn write(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
+pub(super) fn write(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
     let path = folder.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, text).unwrap();

@@ -23,6 +23,8 @@ mod future_times;
 mod identities;
 mod importing;
 mod importing_dsjson;
+mod importing_programs;
+mod importing_resumed;
 mod labels;
 mod listings;
 mod many_lines;

@@ -19,6 +19,8 @@ mod dsjson;
 mod evaluate;
 mod extreme_versions;
 mod graceful_stop;
+mod import_objects;
+mod import_resume;
 mod ingest;
 mod kill_amendments;
 mod kill_in_retrain;

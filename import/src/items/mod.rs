@@ -1,6 +1,8 @@
 //! Rows of a file as attributes of items: rows that describe items, or rows of feedback that repeat
 //! the description of their item.
 
+mod gorse;
+
 use std::collections::HashMap;
 
 use celeris_datasets::movielens::ITEMS_MAX;
@@ -8,12 +10,14 @@ use celeris_model::ItemId;
 use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
+use self::gorse::ItemColumns;
 use crate::display::name;
 use crate::error::{BadRow, Fault, ImportError, Place};
 use crate::input::Input;
-use crate::kinds::{Kind, Kinds};
+use crate::kinds::Kinds;
+use crate::layout::{Layout, Subject};
 use crate::mapping::{Mapping, Role, column_of, describes_user, listed};
-use crate::observations::Rules;
+use crate::rules::Rules;
 use crate::source::{self, Rows};
 
 /// What the rows of a file are, given the columns of attributes.
@@ -23,6 +27,8 @@ pub enum Content {
     Items,
     /// Feedback whose rows repeat the attributes of their item.
     Both,
+    /// Descriptions of users, which are left out.
+    Users,
 }
 
 /// What the rows of an input are.
@@ -30,10 +36,15 @@ pub enum Content {
 /// # Errors
 /// [`ImportError::File`] if columns are missing or describe users.
 pub fn content(input: &Input, rules: &Rules) -> Result<Content, ImportError> {
+    match input.layout.subject() {
+        Some(Subject::Users) => return Ok(Content::Users),
+        Some(Subject::Items) if !input.is_stream() => return Ok(Content::Items),
+        _ => {}
+    }
     if rules.attributes.is_empty() {
         return Ok(Content::Observations);
     }
-    let (file, rules) = (input.shown(), rules.of(input));
+    let file = input.shown();
     if input.is_stream() {
         return Err(ImportError::file(
             &file,
@@ -46,8 +57,8 @@ pub fn content(input: &Input, rules: &Rules) -> Result<Content, ImportError> {
             "--attributes {name}: the column describes the user, and users have no attributes, only items do; leave it out"
         )));
     }
-    let rows = source::open(input, &rules.reading)?;
-    let (mapping, attributes) = (mapping_of(&file, &rules, rows.as_ref())?, rules.attributes.iter());
+    let rows = source::open(input, &rules.reading(input.layout))?;
+    let (mapping, attributes) = (mapping_of(&file, input, rules, rows.as_ref())?.1, rules.attributes.iter());
     let missing: Vec<String> = attributes.filter_map(|name| column_of(rows.columns(), name).err()).collect();
     let has_user = mapping.get(Role::User).is_some();
     match missing.first() {
@@ -62,9 +73,15 @@ pub fn content(input: &Input, rules: &Rules) -> Result<Content, ImportError> {
     }
 }
 
-fn mapping_of(file: &str, rules: &Rules, rows: &dyn Rows) -> Result<Mapping, ImportError> {
+fn mapping_of(file: &str, input: &Input, rules: &Rules, rows: &dyn Rows) -> Result<(Rules, Mapping), ImportError> {
     let problem = |problem| ImportError::file(file, format!("{problem}{}", source::not_listed(rows)));
-    rules.mapping(rows.columns()).map_err(problem)
+    let mut rules = rules.of(input, rows.columns()).map_err(problem)?;
+    if input.layout.subject() == Some(Subject::Items) {
+        // The others are of the files of feedback.
+        rules.wishes.retain(|wish| wish.role == Role::Item);
+    }
+    let mapping = rules.mapping(rows.columns()).map_err(problem)?;
+    Ok((rules, mapping))
 }
 
 /// An item with its attributes.
@@ -81,6 +98,10 @@ pub struct ItemRows {
     item: usize,
     item_name: String,
     attributes: Vec<(String, usize)>,
+    /// The types of the attributes, as far as a schema gives them.
+    declared: Kinds,
+    /// The attributes of items of Gorse.
+    gorse: Option<ItemColumns>,
     /// A hash of the attributes by that of the item.
     seen: HashMap<u64, u64>,
     contradictions: u64,
@@ -92,9 +113,9 @@ impl ItemRows {
     /// # Errors
     /// [`ImportError::Io`] or [`ImportError::File`].
     pub fn open(input: &Input, rules: &Rules) -> Result<Self, ImportError> {
-        let (file, rules) = (input.shown(), rules.of(input));
-        let rows = source::open(input, &rules.reading)?;
-        let mapping = mapping_of(&file, &rules, rows.as_ref())?;
+        let file = input.shown();
+        let rows = source::open(input, &rules.reading(input.layout))?;
+        let (rules, mapping) = mapping_of(&file, input, rules, rows.as_ref())?;
         let columns = rows.columns();
         let problem =
             |problem: String| ImportError::file(&file, format!("{problem}{}", source::not_listed(rows.as_ref())));
@@ -107,7 +128,11 @@ impl ItemRows {
             attributes.push((rows.field(index).to_owned(), index));
         }
         let (item, item_name) = (item.index, item.name.clone());
-        Ok(Self { file, rows, item, item_name, attributes, seen: HashMap::new(), contradictions: 0 })
+        let declared = attributes.iter().map(|(name, _)| rules.kind_of(name)).collect();
+        let is_of_gorse = input.layout == Layout::Gorse(Subject::Items) && attributes.is_empty();
+        let gorse = is_of_gorse.then(|| ItemColumns::of(columns));
+        let seen = HashMap::new();
+        Ok(Self { file, rows, item, item_name, attributes, declared, gorse, seen, contradictions: 0 })
     }
 
     /// How many rows describe their item differently from the first row of it.
@@ -154,10 +179,13 @@ impl ItemRows {
 
     /// Notes the types of the next row's attributes; returns its item, or `None` at the end.
     pub(crate) fn note(&mut self, kinds: &mut Kinds) -> Result<Option<String>, Fault> {
-        kinds.resize(self.attributes.len(), Kind::default());
+        if kinds.is_empty() {
+            kinds.clone_from(&self.declared);
+        }
         if !self.rows.advance()? {
             return Ok(None);
         }
+        self.described(kinds)?;
         for ((_, index), kind) in self.attributes.iter().zip(kinds) {
             kind.note(&self.rows.cell(*index), self.rows.decimal_comma());
         }
@@ -171,11 +199,7 @@ impl ItemRows {
     pub fn advance(&mut self, kinds: &Kinds) -> Result<Option<ItemRow>, Fault> {
         while self.rows.advance()? {
             let item = self.id()?;
-            let comma = self.rows.decimal_comma();
-            let value = |((name, index), kind): (&(String, usize), &Kind)| {
-                Some((name.clone(), kind.value(&self.rows.cell(*index), comma)?))
-            };
-            let attributes: Map<String, Value> = self.attributes.iter().zip(kinds).filter_map(value).collect();
+            let attributes = self.described(kinds)?;
             let described = xxh3_64(Value::from(attributes.clone()).to_string().as_bytes());
             let key = xxh3_64(item.as_bytes());
             match self.seen.get(&key) {
@@ -190,6 +214,25 @@ impl ItemRows {
             }
         }
         Ok(None)
+    }
+
+    /// The attributes in the current row.
+    fn described(&self, kinds: &Kinds) -> Result<Map<String, Value>, Fault> {
+        let bad = |reason| Fault::Row(BadRow { place: self.place(), reason, raw: self.rows.raw() });
+        if let Some(columns) = &self.gorse {
+            return columns.attributes(self.rows.as_ref()).map_err(bad);
+        }
+        let (comma, mut attributes) = (self.rows.decimal_comma(), Map::new());
+        for ((column, index), kind) in self.attributes.iter().zip(kinds) {
+            let cell = self.rows.cell(*index);
+            if let Some(problem) = kind.problem(&cell, comma) {
+                return Err(bad(format!("column {}: {problem}", name(column))));
+            }
+            if let Some(value) = kind.value(&cell, comma) {
+                attributes.insert(column.clone(), value);
+            }
+        }
+        Ok(attributes)
     }
 
     fn id(&self) -> Result<String, Fault> {
