@@ -26,6 +26,7 @@ mod error;
 mod extract;
 mod hosts;
 mod ingest_pool;
+mod ingest_status;
 pub mod ingests;
 mod line_replies;
 mod media_types;

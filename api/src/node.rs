@@ -196,7 +196,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         replication,
         compute,
         ingest_pool,
-        ingests,
+        ingests: ingests.statuses(),
         access,
         sampling: Sampling::open(&config.tracing),
         personalizer: Personalizer::new(config.personalizer.clone()),
@@ -211,7 +211,7 @@ pub fn open(options: NodeOptions, config: &Config) -> Result<Node, StartError> {
         series,
     });
     node.compute.spawn(keep_up(node.downgrade()));
-    node.ingests.start(&node);
+    ingests.start(&node);
     Ok(node)
 }
 

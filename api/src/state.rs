@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::compute_pool::ComputePool;
 use crate::config::Limits;
 use crate::ingest_pool::IngestPool;
-use crate::ingests::Ingests;
+use crate::ingest_status::Statuses;
 use crate::personalizer::Personalizer;
 use crate::scope::Sampling;
 use crate::series::Series;
@@ -74,7 +74,7 @@ pub struct AppState {
     /// Threads that ingest NDJSON streams.
     pub ingest_pool: IngestPool,
     /// Observations from message brokers.
-    pub ingests: Ingests,
+    pub ingests: Vec<Arc<Statuses>>,
     /// Who may do what.
     pub access: Access,
     /// Which requests are recorded; `None` if nothing collects traces.

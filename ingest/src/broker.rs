@@ -1,48 +1,16 @@
 //! Brokers, their sources, and the reading of messages.
 
-use std::time::Duration;
-
-use celeris_model::{SourceId, Timestamp};
+use celeris_model::SourceId;
 
 use crate::error::IngestError;
 use crate::kafka::{Kafka, KafkaReader};
+use crate::message::Batch;
 use crate::nats::{Nats, NatsReader};
 use crate::settings::{BrokerSettings, Start};
 
-/// Messages that are read at once, at most.
-pub(crate) const MESSAGES_MAX: usize = 1000;
-
-/// Bytes that are read at once; a single message may be larger.
-pub(crate) const BYTES_MAX: usize = 8 << 20;
-
-/// How long a reading waits for the first message.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(2);
-
-/// One message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// Its number in its source. Numbers grow, and may have gaps.
-    pub offset: u64,
-    /// `None` for a message of Kafka without a value.
-    pub payload: Option<Vec<u8>>,
-    /// When the broker or the producer says that it was published.
-    pub timestamp: Timestamp,
-}
-
-/// Messages of one reading.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Batch {
-    /// In their order; empty if none came in time.
-    pub messages: Vec<Message>,
-    /// Messages that the source has after these, as far as the broker says.
-    pub behind: u64,
-    /// Messages before these that the broker has removed, at most: some of them may not have been for this ingest.
-    pub removed: u64,
-}
-
 /// A connection to a broker.
 pub enum Broker {
-    Nats(Nats),
+    Nats(Box<Nats>),
     Kafka(Kafka),
 }
 
@@ -53,7 +21,7 @@ impl Broker {
     /// `Setting` or `Connect`.
     pub async fn connect(name: &str, settings: &BrokerSettings) -> Result<Self, IngestError> {
         Ok(match settings {
-            BrokerSettings::Nats(settings) => Self::Nats(Nats::connect(name, settings).await?),
+            BrokerSettings::Nats(settings) => Self::Nats(Box::new(Nats::connect(name, settings).await?)),
             BrokerSettings::Kafka(settings) => Self::Kafka(Kafka::connect(name, settings).await?),
         })
     }
@@ -64,7 +32,7 @@ impl Broker {
     /// `Setting`, `Missing` or `Read`.
     pub async fn readers(&self) -> Result<Vec<Reader>, IngestError> {
         match self {
-            Self::Nats(nats) => Ok(vec![Reader(Of::Nats(nats.reader().await?))]),
+            Self::Nats(nats) => Ok(vec![Reader(Of::Nats(Box::new(nats.reader().await?)))]),
             Self::Kafka(kafka) => {
                 Ok(kafka.readers().await?.into_iter().map(|reader| Reader(Of::Kafka(reader))).collect())
             }
@@ -88,7 +56,7 @@ impl Broker {
 pub struct Reader(Of);
 
 enum Of {
-    Nats(NatsReader),
+    Nats(Box<NatsReader>),
     Kafka(KafkaReader),
 }
 

@@ -1,4 +1,4 @@
-//! Messages that cannot become observations, kept for whoever looks into them.
+//! Messages that cannot become observations, kept for people to look into.
 //!
 //! A dead letter is durable before the position of its message is. So it may be written twice after a crash: its place at the
 //! broker tells the two apart from two messages.

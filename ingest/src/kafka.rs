@@ -11,11 +11,11 @@ use rskafka::client::partition::{Compression, OffsetAt, PartitionClient, Unknown
 use rskafka::client::{Client, ClientBuilder, Credentials, SaslConfig};
 use rskafka::record::{Record, RecordAndOffset};
 
-use crate::broker::{BYTES_MAX, Batch, MESSAGES_MAX, Message, WAIT_MAX};
 use crate::error::IngestError;
+use crate::message::{BYTES_MAX, Batch, MESSAGES_MAX, Message, WAIT_MAX};
 use crate::settings::{KafkaSettings, Sasl, SaslMechanism};
 
-/// How long the client repeats a request before it gives up; whoever reads begins again.
+/// How long the client repeats a request before it gives up; the caller begins again.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// A frame from a broker: a batch of a producer may be larger than what is asked for.
@@ -60,7 +60,7 @@ impl Kafka {
         let named = format!("the topic {}", self.topic);
         let topics = bounded(&named, self.client.list_topics()).await?;
         let topic = topics.into_iter().find(|topic| topic.name == self.topic);
-        let topic = topic.ok_or_else(|| IngestError::Missing { source_name: named })?;
+        let topic = topic.ok_or(IngestError::Missing { source_name: named })?;
         let mut readers = Vec::new();
         for partition in topic.partitions {
             let source = SourceId::new(format!("{}/kafka/{}/{partition}", self.ingest, self.topic));

@@ -15,11 +15,13 @@ mod dead_letters;
 mod error;
 mod kafka;
 mod mapping;
+mod message;
 mod nats;
 mod settings;
 
-pub use broker::{Batch, Broker, Message, Reader};
+pub use broker::{Broker, Reader};
 pub use dead_letters::{DeadLetter, DeadLetters};
 pub use error::IngestError;
 pub use mapping::{Mapping, Poison, TimeUnit};
+pub use message::{Batch, Message};
 pub use settings::{BrokerSettings, KafkaSettings, NatsSettings, Sasl, SaslMechanism, Start};

@@ -18,11 +18,11 @@ pub struct Poison {
 }
 
 impl Poison {
-    fn new(reason: impl ToString) -> Self {
+    fn new(reason: &(impl ToString + ?Sized)) -> Self {
         Self { field: None, reason: reason.to_string() }
     }
 
-    fn at(field: &str, reason: impl ToString) -> Self {
+    fn at(field: &str, reason: &(impl ToString + ?Sized)) -> Self {
         Self { field: Some(field.to_owned()), reason: reason.to_string() }
     }
 }
@@ -111,13 +111,13 @@ impl Mapping {
     /// If the message has no JSON object, or not what the mapping names.
     pub fn observation(&self, payload: &[u8], published: Timestamp) -> Result<Vec<u8>, Poison> {
         let message: Value =
-            serde_json::from_slice(payload).map_err(|error| Poison::new(format!("no JSON: {error}")))?;
+            serde_json::from_slice(payload).map_err(|error| Poison::new(&format!("no JSON: {error}")))?;
         let Value::Object(message) = message else { return Err(Poison::new("expected a JSON object")) };
         let mut observation = if self.is_identity() { message } else { self.picked(&message)? };
         if !observation.contains_key("timestamp") {
             observation.insert("timestamp".to_owned(), published.0.into());
         }
-        serde_json::to_vec(&observation).map_err(Poison::new)
+        serde_json::to_vec(&observation).map_err(|error| Poison::new(&error))
     }
 
     fn picked(&self, message: &Map<String, Value>) -> Result<Map<String, Value>, Poison> {
@@ -125,7 +125,7 @@ impl Mapping {
         for (field, path) in &self.paths {
             let Some(value) = at(message, path) else {
                 if matches!(field.as_str(), "user" | "item" | "label") {
-                    return Err(Poison::at(field, format!("the message has no {}", path.join("."))));
+                    return Err(Poison::at(field, &format!("the message has no {}", path.join("."))));
                 }
                 continue;
             };
@@ -147,7 +147,7 @@ impl Mapping {
         match (field, value) {
             ("label", Value::String(text)) if !self.labels.is_empty() => {
                 let label = self.labels.get(text);
-                let label = label.ok_or_else(|| Poison::at(field, format!("`labels` has no label for {text:?}")))?;
+                let label = label.ok_or_else(|| Poison::at(field, &format!("`labels` has no label for {text:?}")))?;
                 Number::from_f64(*label).map(Value::Number).ok_or_else(|| Poison::at(field, "not a finite number"))
             }
             ("timestamp", Value::Number(number)) => {

@@ -14,8 +14,8 @@ use async_nats::{ConnectOptions, HeaderMap, ServerAddr, header};
 use celeris_model::{SourceId, Timestamp};
 use futures_util::StreamExt;
 
-use crate::broker::{BYTES_MAX, Batch, MESSAGES_MAX, Message, WAIT_MAX};
 use crate::error::IngestError;
+use crate::message::{BYTES_MAX, Batch, MESSAGES_MAX, Message, WAIT_MAX};
 use crate::settings::NatsSettings;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ impl Nats {
         let options = options(name, settings).await?;
         let servers = shown(&settings.servers);
         let addresses: Result<Vec<ServerAddr>, _> = settings.servers.iter().map(|server| server.parse()).collect();
-        let addresses = addresses.map_err(|error| setting("nats.servers", error))?;
+        let addresses = addresses.map_err(|error| setting("nats.servers", &error))?;
         let failed = |reason| IngestError::Connect { servers, reason };
         let client = match tokio::time::timeout(CONNECT_TIMEOUT, options.connect(addresses)).await {
             Ok(connected) => connected.map_err(|error| failed(error.to_string()))?,
@@ -53,12 +53,12 @@ impl Nats {
                 "the stream {stream} removes what a consumer has acknowledged, and an ingest acknowledges nothing: it needs \
                  the retention `limits`; a stream of that kind can have this one as its source"
             );
-            return Err(setting("nats.stream", reason));
+            return Err(setting("nats.stream", &reason));
         }
-        // A stream that is created again counts from 1 anew.
+        // A stream that is created again counts from 1 again.
         let created = info.created.unix_timestamp_nanos();
         let source = SourceId::new(format!("{}/nats/{stream}/{created}", self.ingest))
-            .map_err(|error| setting("nats.stream", error))?;
+            .map_err(|error| setting("nats.stream", &error))?;
         Ok(NatsReader { of, source, created, subjects: subjects.clone(), at: None })
     }
 
@@ -79,11 +79,11 @@ async fn options(name: &str, settings: &NatsSettings) -> Result<ConnectOptions, 
         .request_timeout(Some(Duration::from_secs(5)));
     if let Some(file) = &settings.credentials_file {
         let with = options.credentials_file(file).await;
-        options = with.map_err(|error| setting("nats.credentials_file", format!("{}: {error}", file.display())))?;
+        options = with.map_err(|error| setting("nats.credentials_file", &format!("{}: {error}", file.display())))?;
     }
     if let Some((user, file)) = &settings.user {
         let password = std::fs::read_to_string(file)
-            .map_err(|error| setting("nats.password_file", format!("{}: {error}", file.display())))?;
+            .map_err(|error| setting("nats.password_file", &format!("{}: {error}", file.display())))?;
         options = options.user_and_password(user.clone(), password.trim_end().to_owned());
     }
     if let Some(file) = &settings.ca_file {
@@ -92,7 +92,7 @@ async fn options(name: &str, settings: &NatsSettings) -> Result<ConnectOptions, 
     Ok(options)
 }
 
-fn setting(setting: &'static str, reason: impl ToString) -> IngestError {
+fn setting(setting: &'static str, reason: &dyn ToString) -> IngestError {
     IngestError::Setting { setting, reason: reason.to_string() }
 }
 

@@ -79,12 +79,15 @@ pub struct RewardSums {
 
 type Key = (i64, ModelName, VersionId, String, bool);
 
+/// A report, and when it was made.
+type Kept = (Instant, Arc<RewardReport>);
+
 /// Counts rewards by day, version and policy.
 pub struct RewardFigures {
     storage: Storage,
     predictor: Arc<Predictor>,
     registry: Arc<Registry>,
-    kept: Mutex<HashMap<(ModelId, u32), (Instant, Arc<RewardReport>)>>,
+    kept: Mutex<HashMap<(ModelId, u32), Kept>>,
     /// Held while figures are counted.
     counting: Mutex<()>,
 }

@@ -152,7 +152,7 @@ mod tests {
 
     use celeris_model::{
         FeatureOrigin, ItemId, ModelId, ObservationId, Partition, Record, RecordKind, Sequence, Shard, Shards,
-        StreamName, Timestamp, UserEpoch, UserId, VersionId,
+        SourceId, StreamName, Timestamp, UserEpoch, UserId, VersionId,
     };
     use rand::seq::IndexedRandom as _;
     use rand::{RngExt as _, SeedableRng as _};
@@ -163,8 +163,8 @@ mod tests {
     use crate::database::{Access, KeyRange};
     use crate::memory_log::{MemoryLog, cursor_at, position_of};
     use crate::{
-        AckMode, Append, Appended, ClusterIdentity, FrozenFeatures, ItemWrite, Placed, RegistryBatch, Storage,
-        StorageOptions,
+        AckMode, Append, Appended, ClusterIdentity, FrozenFeatures, ItemWrite, Placed, RegistryBatch, SourcePosition,
+        Storage, StorageOptions,
     };
 
     fn identity() -> ClusterIdentity {
@@ -324,7 +324,7 @@ mod tests {
             }
             (8, _) => {
                 let shard = storage.log().shard_of(user);
-                return storage.log().pass_over(shard, message(epoch)).unwrap().durable().await.unwrap();
+                return storage.log().pass_over(shard, &message(epoch)).unwrap().durable().await.unwrap();
             }
             (kind, _) => {
                 let observation_id = (kind % 2 == 0).then(|| ObservationId::new(format!("o-{epoch}")).unwrap());

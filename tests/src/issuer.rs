@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 /// The id of the key that signs tokens.
 const KEY_ID: &str = "k1";
 
-/// Answers for its description and its keys, signs in whoever comes, and gives tokens for the codes; on a thread of its own.
+/// Answers for its description and its keys, signs in every visitor, and gives tokens for the codes; on a thread of its own.
 pub struct Issuer {
     /// As in the claim `iss`.
     pub url: String,
@@ -100,7 +100,7 @@ impl Issuer {
         Some(Self { url, key, next })
     }
 
-    /// Gives this token to whoever signs in next.
+    /// Gives this token to the next user who signs in.
     ///
     /// # Panics
     /// If the thread has panicked.
@@ -166,7 +166,7 @@ fn answer(
             reader.read_exact(&mut form)?;
             let form = String::from_utf8_lossy(&form);
             let value = |name: &str| value_of(&form, name).unwrap_or_default();
-            // A code counts once, for whoever has the secret that it was asked with.
+            // A code counts once, for a client that has the secret that it was asked with.
             let is_right = asked.take().is_some_and(|asked| {
                 asked.challenge == base64url(&Sha256::digest(value("code_verifier").as_bytes()))
                     && asked.redirect == value("redirect_uri")

@@ -27,7 +27,7 @@ impl KeyStreams {
         Self { open: Arc::default(), each }
     }
 
-    /// Counts a stream, until what is returned is dropped. On a node that is open nobody is told from others, and
+    /// Counts a stream, until what is returned is dropped. On a node that is open clients are not distinguished, and
     /// nothing is counted.
     ///
     /// # Errors

@@ -7,7 +7,6 @@
 
 mod partition;
 mod settings;
-mod status;
 mod taking;
 
 use std::collections::BTreeSet;
@@ -20,10 +19,9 @@ use celeris_model::ModelName;
 use tokio::task::JoinSet;
 
 pub use self::settings::broker as broker_settings;
-use self::status::Statuses;
-pub use self::status::{IngestStatus, PartitionStatus};
 pub use self::taking::observation;
 use crate::config;
+use crate::ingest_status::Statuses;
 use crate::state::{Node, WeakNode};
 
 /// Between two looks for new partitions of a topic.
@@ -44,7 +42,7 @@ struct Ingest {
     mapping: Mapping,
     start: Start,
     dead_letters: DeadLetters,
-    statuses: Statuses,
+    statuses: Arc<Statuses>,
 }
 
 impl Ingests {
@@ -71,7 +69,7 @@ impl Ingests {
                     config::Start::Earliest => Start::Earliest,
                     config::Start::Latest => Start::Latest,
                 },
-                statuses: Statuses::new(configured, &place),
+                statuses: Arc::new(Statuses::new(configured, &place)),
                 dead_letters: place,
             }))
         });
@@ -85,9 +83,9 @@ impl Ingests {
         }
     }
 
-    /// What each ingest does.
-    pub fn status(&self) -> Vec<IngestStatus> {
-        self.0.iter().map(|ingest| ingest.statuses.status()).collect()
+    /// What each ingest does, in the order of the configuration.
+    pub fn statuses(&self) -> Vec<Arc<Statuses>> {
+        self.0.iter().map(|ingest| Arc::clone(&ingest.statuses)).collect()
     }
 }
 
@@ -123,7 +121,7 @@ async fn run(node: WeakNode, ingest: Arc<Ingest>) {
     }
 }
 
-/// Reads the sources that there are, and looks for new ones; returns when a source was created anew.
+/// Reads the sources that there are, and looks for new ones; returns when a source was created again.
 async fn read_all(node: &WeakNode, ingest: &Arc<Ingest>) -> Result<(), IngestError> {
     let broker = Arc::new(Broker::connect(&ingest.name, &ingest.broker).await?);
     let (mut tasks, mut read) = (JoinSet::new(), BTreeSet::new());
@@ -138,7 +136,7 @@ async fn read_all(node: &WeakNode, ingest: &Arc<Ingest>) -> Result<(), IngestErr
                 ingest.statuses.connected();
             }
             Err(error) if tasks.is_empty() => return Err(error),
-            // Whoever reads says what is wrong.
+            // The readers say what is wrong.
             Err(_) => {}
         }
         tokio::select! {

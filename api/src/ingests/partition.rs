@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use celeris_ingest::{Broker, DeadLetter, IngestError, Message, Poison, Reader};
 use celeris_model::{Shard, SourceId};
-use celeris_predictor::{PendingObservation, PredictorError};
-use celeris_storage::{SourcePosition, StorageError, Ticket};
+use celeris_predictor::PredictorError;
+use celeris_storage::{SourcePosition, StorageError};
 
-use super::status::Outcomes;
-use super::taking::{self, Stop, Taken};
+use super::taking::{self, Enqueued, Stop, Taken};
 use super::{Backoff, Ingest};
+use crate::ingest_status::Outcomes;
 use crate::state::{Node, WeakNode};
 
 /// Why a source is not read on now.
@@ -114,7 +114,7 @@ impl Source {
             let done = tokio::task::spawn_blocking(move || work.run()).await;
             let done = done.map_err(|error| Problem::Node(format!("a message has caused a fault: {error}")))?;
             self.taken = done.taken;
-            self.finish(node, (done.pending, done.passed), &mut outcomes).await?;
+            self.finish(node, done.enqueued, &mut outcomes).await?;
             match done.stop {
                 None => return Ok(outcomes),
                 Some(Stop::Problem(problem)) => return Err(Problem::Node(problem)),
@@ -128,14 +128,9 @@ impl Source {
     }
 
     /// Waits until what was enqueued is durable.
-    async fn finish(
-        &mut self,
-        node: &Node,
-        (pending, passed): (Vec<(Shard, PendingObservation)>, Vec<(Shard, Ticket)>),
-        outcomes: &mut Outcomes,
-    ) -> Result<(), Problem> {
+    async fn finish(&mut self, node: &Node, enqueued: Enqueued, outcomes: &mut Outcomes) -> Result<(), Problem> {
         let mut failure = None;
-        for (shard, pending) in pending {
+        for (shard, pending) in enqueued.observations {
             match node.predictor.ingest().finish_observe(pending).await {
                 Ok(observed) if observed.duplicate => outcomes.duplicates += 1,
                 Ok(_) => outcomes.observations += 1,
@@ -143,7 +138,7 @@ impl Source {
                 Err(error) => failure = Some(error.to_string()),
             }
         }
-        for (shard, ticket) in passed {
+        for (shard, ticket) in enqueued.positions {
             match ticket.durable().await {
                 Ok(()) => {}
                 Err(StorageError::NotOwner | StorageError::Fenced) => self.taken.lose(shard),

@@ -19,7 +19,7 @@ use crate::state::Node;
 /// Time before an observation is enqueued again when the log's queue was full.
 const OVERLOAD_PAUSE: Duration = Duration::from_millis(1);
 
-/// How often a shard without messages notes how far its source was read, of several shards: whoever owns it next
+/// How often a shard without messages notes how far its source was read, of several shards: its next owner
 /// reads no more than that again.
 const IDLE_NOTE: Duration = Duration::from_secs(10);
 
@@ -96,9 +96,16 @@ pub(super) struct Work {
 /// What was enqueued, and why no more.
 pub(super) struct Done {
     pub(super) taken: Taken,
-    pub(super) pending: Vec<(Shard, PendingObservation)>,
-    pub(super) passed: Vec<(Shard, Ticket)>,
+    pub(super) enqueued: Enqueued,
     pub(super) stop: Option<Stop>,
+}
+
+/// What is in the queues of the logs, and not durable yet.
+#[derive(Default)]
+pub(super) struct Enqueued {
+    pub(super) observations: Vec<(Shard, PendingObservation)>,
+    /// Positions alone.
+    pub(super) positions: Vec<(Shard, Ticket)>,
 }
 
 /// Why a batch was not taken to its end.
@@ -120,7 +127,7 @@ enum Refused {
 impl Work {
     pub(super) fn run(mut self) -> Done {
         let messages = Arc::clone(&self.messages);
-        let (mut pending, mut stop) = (Vec::with_capacity(messages.len()), None);
+        let (mut observations, mut stop) = (Vec::with_capacity(messages.len()), None);
         for (at, message) in messages.iter().enumerate().skip(self.from) {
             let observation = observation(&self.ingest.mapping, message, self.node.limits.line.as_u64());
             let shard = match &observation {
@@ -133,7 +140,7 @@ impl Work {
             match observation.map_err(Refused::Poison).and_then(|observation| self.begin(&observation, message.offset))
             {
                 Ok(begun) => {
-                    pending.extend(begun.map(|begun| (shard, begun)));
+                    observations.extend(begun.map(|begun| (shard, begun)));
                     self.taken.advance(shard, message.offset);
                 }
                 Err(Refused::Elsewhere) => self.taken.lose(shard),
@@ -144,8 +151,8 @@ impl Work {
                 break;
             }
         }
-        let passed = if stop.is_none() { self.pass_idle() } else { Vec::new() };
-        Done { taken: self.taken, pending, passed, stop }
+        let positions = if stop.is_none() { self.pass_idle() } else { Vec::new() };
+        Done { taken: self.taken, enqueued: Enqueued { observations, positions }, stop }
     }
 
     /// Enqueues an observation; `None` if the log has the message already.

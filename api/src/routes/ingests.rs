@@ -17,5 +17,5 @@ pub fn router() -> OpenApiRouter<Node> {
 /// Every node of a cluster reads all sources and takes the messages of its own users.
 #[utoipa::path(get, path = "/v1/ingests", tag = "node", responses((status = 200, body = Ingests)))]
 async fn list_ingests(State(node): State<Node>) -> Json<Ingests> {
-    Json(Ingests { ingests: node.ingests.status() })
+    Json(Ingests { ingests: node.ingests.iter().map(|ingest| ingest.status()).collect() })
 }

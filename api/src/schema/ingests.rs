@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::ingests::IngestStatus;
+use crate::ingest_status::IngestStatus;
 
 /// The ingests of a node.
 #[derive(Debug, Serialize, ToSchema)]

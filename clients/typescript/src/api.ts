@@ -58,6 +58,62 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/backups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the last backups of this node, which were noted when they were complete, and those being made. */
+        get: operations["list_backups"];
+        put?: never;
+        /**
+         * Makes a copy of the data directory as of now, with everything that was acknowledged before, and holds it for a client
+         *     that fetches its files. `celeris backup` does all that.
+         */
+        post: operations["begin_backup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/backups/{backup}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Notes that a backup is complete, and removes its copy. */
+        post: operations["finish_backup"];
+        /** Removes the copy of a backup that is given up. */
+        delete: operations["abandon_backup"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/backups/{backup}/files/{file}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a file of a copy. */
+        get: operations["get_backup_file"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/cluster": {
         parameters: {
             query?: never;
@@ -89,6 +145,26 @@ export interface paths {
          *     forwarding requests. Returns at once; `GET /v1/cluster` shows when it owns nothing.
          */
         post: operations["drain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/ingests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists the ingests of this node: how far each has read, and what it waits for.
+         * @description Every node of a cluster reads all sources and takes the messages of its own users.
+         */
+        get: operations["list_ingests"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -669,6 +745,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/models/{model}/rewards": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns what the rankings of a model have earned, by day, version and policy.
+         * @description Rewards are those that are joined to decisions on record, as the log has them now: corrections count, and retracted ones do
+         *     not. In a cluster they are of the decisions of the node that answers. Counting reads decisions and histories; it is done for
+         *     one request at a time and kept for a minute.
+         */
+        get: operations["get_rewards"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/models/{model}/rollback": {
         parameters: {
             query?: never;
@@ -1064,6 +1162,66 @@ export interface components {
         AttributeList: {
             /** @description In the order of their names. */
             attributes: components["schemas"]["Attribute"][];
+        };
+        /** @description The cluster of a copy. */
+        BackupCluster: {
+            /**
+             * Format: int64
+             * @description Increases with every recovery from the copy of a node.
+             */
+            incarnation: number;
+            name: string;
+        };
+        /** @description A copy of the node's data directory as of one moment. */
+        BackupCopy: {
+            /**
+             * Format: int64
+             * @description When the copy was made, in Unix milliseconds.
+             */
+            at: number;
+            /** @description The version of the node. */
+            celeris: string;
+            cluster?: components["schemas"]["BackupCluster"] | null;
+            /** @description By their numbers, from 0. */
+            files: components["schemas"]["BackupFile"][];
+            /** @description Names the backup; ids sort by time. */
+            id: string;
+            /**
+             * Format: int64
+             * @description After so many seconds without a request for it, the copy is removed.
+             */
+            idle_seconds_max: number;
+            /** @description Versions and objects that the store names and that are not to be had. */
+            missing: string[];
+            /** @description The last record of each partition of each stream. */
+            position: {
+                [key: string]: number[];
+            };
+            /**
+             * Format: int64
+             * @description Records in the log.
+             */
+            records: number;
+            /** @description Names the store: the same for all backups of a node, and of all nodes of a cluster. */
+            store: string;
+            /** @description How many versions of models the copy has. */
+            versions: number;
+        };
+        /** @description A file of a copy. */
+        BackupFile: {
+            /** Format: int64 */
+            bytes: number;
+            /** @description Names the contents: a file that was fetched by this before need not be fetched again. Null for files that change. */
+            known_by?: string | null;
+            /** @description Its path in the data directory. */
+            name: string;
+        };
+        /** @description The backups that were made of this node. */
+        Backups: {
+            /** @description The latest 20, the last one first. */
+            backups: components["schemas"]["MadeBackup"][];
+            /** @description Copies that are held for backups being made. */
+            running: components["schemas"]["RunningBackup"][];
         };
         /** @description The baseline of a version: the mean loss of its first observations. */
         Baseline: {
@@ -1738,6 +1896,21 @@ export interface components {
         FilterBound: number | string;
         /** @description A value that an attribute is compared with. */
         FilterValue: string | number | boolean;
+        /** @description A backup that is complete. */
+        FinishedBackup: {
+            /**
+             * Format: int64
+             * @description The size of its files.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description The size of those that were not there before.
+             */
+            sent_bytes: number;
+            /** @description Where it is; 1 to 1024 bytes. */
+            to: string;
+        };
         /** @description How a dictionary is learnt. */
         FitDictionary: {
             /**
@@ -1863,6 +2036,52 @@ export interface components {
             /** @description The name of the attribute. */
             field: string;
             values: components["schemas"]["FilterValue"][];
+        };
+        /**
+         * @description What an ingest does.
+         * @enum {string}
+         */
+        IngestState: "connecting" | "reading" | "waiting";
+        /** @description What an ingest does. */
+        IngestStatus: {
+            /**
+             * Format: int64
+             * @description Messages that are no observations, since the node was started.
+             */
+            dead_letters: number;
+            /** @description Where messages go that are no observations: a file, a subject or a topic. */
+            dead_letters_to: string;
+            /**
+             * Format: int64
+             * @description Messages whose observation was in the log already, since the node was started.
+             */
+            duplicates: number;
+            /** @description The model whose stream receives the observations. */
+            model: string;
+            name: string;
+            /**
+             * Format: int64
+             * @description Messages of this node that became observations, since it was started.
+             */
+            observations: number;
+            /** @description The partitions of the topic, or the stream. */
+            partitions: components["schemas"]["PartitionStatus"][];
+            /** @description Why nothing is read now, or from some partitions not. */
+            problem: string | null;
+            /**
+             * Format: int64
+             * @description Messages that the broker had removed before they were read, at most, since the node was started.
+             */
+            removed: number;
+            /** @description The broker with its stream or topic, such as `nats CLICKS`. */
+            source: string;
+            /** @description `connecting`, `reading`, or `waiting` for what `problem` says. */
+            state: components["schemas"]["IngestState"];
+        };
+        /** @description The ingests of a node. */
+        Ingests: {
+            /** @description In the order of the configuration. */
+            ingests: components["schemas"]["IngestStatus"][];
         };
         /** @description A difference with its 95 % interval. */
         Interval: {
@@ -2211,6 +2430,39 @@ export interface components {
          * @enum {string}
          */
         Loss: "squared" | "logistic" | "implicit";
+        /** @description A backup that was made of this node. */
+        MadeBackup: {
+            /**
+             * Format: int64
+             * @description The time whose state it has, in Unix milliseconds.
+             */
+            at: number;
+            /**
+             * Format: int64
+             * @description The size of its files.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description When it was complete, in Unix milliseconds.
+             */
+            finished: number;
+            id: string;
+            /** @description Who made it; null if the node needs no keys. */
+            principal?: string | null;
+            /**
+             * Format: int64
+             * @description Records in its log.
+             */
+            records: number;
+            /**
+             * Format: int64
+             * @description The size of those that were not there before.
+             */
+            sent_bytes: number;
+            /** @description Where it is. */
+            to: string;
+        };
         /** @description A mean loss in the model's metric. */
         Mean: {
             /**
@@ -2660,6 +2912,23 @@ export interface components {
          * @enum {string}
          */
         PartSource: "table";
+        /** @description How far a partition was read. */
+        PartitionStatus: {
+            /**
+             * Format: int64
+             * @description Messages that the broker has after it, as of the last reading.
+             */
+            lag: number | null;
+            /** @description The number of the partition in Kafka; the name of the stream in NATS. */
+            partition: string;
+            /**
+             * Format: int64
+             * @description The last message that was read, by its offset in Kafka, and its sequence in NATS.
+             */
+            position: number | null;
+            /** @description Why nothing is read now. */
+            problem: string | null;
+        };
         /** @description One observation of an anonymous user's history. */
         PastBody: {
             context?: components["schemas"]["ContextFields"] | null;
@@ -3483,6 +3752,91 @@ export interface components {
              */
             number: number;
         };
+        /** @description What one policy has earned with one version on a day. */
+        RewardsOf: {
+            /**
+             * Format: int64
+             * @description The beginning of the day in UTC, in Unix milliseconds.
+             */
+            day: number;
+            /**
+             * Format: int64
+             * @description Number of rankings.
+             */
+            decisions: number;
+            /**
+             * Format: int64
+             * @description Number of slots whose reward is the default: none had arrived in time.
+             */
+            defaults: number;
+            /**
+             * Format: double
+             * @description Mean reward of the slots with a reward; null without any.
+             */
+            mean_reward?: number | null;
+            /** @description The name of the policy. */
+            policy: string;
+            /** @description Whether these are the rankings that were drawn uniformly for the validation pool, whatever the policy. */
+            pool: boolean;
+            /**
+             * Format: double
+             * @description Sum of all rewards.
+             */
+            reward: number;
+            /**
+             * Format: double
+             * @description Sum of the rewards of a ranking, in the mean over all rankings.
+             */
+            reward_per_decision: number;
+            /**
+             * Format: int64
+             * @description Number of slots with a reward, default rewards included.
+             */
+            rewards: number;
+            /**
+             * @description The model whose version has scored the candidates: the arm of a selection, which is the selection itself if all arms
+             *     were combined; otherwise the model.
+             */
+            scored_by: components["schemas"]["Name"];
+            /**
+             * Format: int64
+             * @description Number of shown slots.
+             */
+            slots: number;
+            /** Format: int64 */
+            version: number;
+        };
+        /** @description What the rankings of a model have earned, by day, version and policy. */
+        RewardsReply: {
+            /**
+             * @description Whether these are all decisions on record of these days. Of more than 20,000 the first ones of each hour are counted;
+             *     sums are then those of a part, and means those of a sample.
+             */
+            complete: boolean;
+            /**
+             * Format: int64
+             * @description When the rewards were counted, in Unix milliseconds: at most a minute ago.
+             */
+            counted: number;
+            /**
+             * Format: int32
+             * @description Number of days, today included.
+             */
+            days: number;
+            /**
+             * Format: int64
+             * @description Number of decisions that were counted.
+             */
+            decisions: number;
+            /**
+             * Format: int64
+             * @description The beginning of the first day in UTC, in Unix milliseconds.
+             */
+            from: number;
+            model: components["schemas"]["Name"];
+            /** @description By day, version and policy, the earliest day first; at most 5,000, the latest. */
+            rows: components["schemas"]["RewardsOf"][];
+        };
         /** @description A rise of the loss found by the drift test. */
         Rise: {
             /**
@@ -3526,6 +3880,17 @@ export interface components {
         RunReply: {
             /** @description `dim` numbers for each record. */
             outputs: number[][];
+        };
+        /** @description A copy that is held for a backup. */
+        RunningBackup: {
+            /**
+             * Format: int64
+             * @description When the copy was made, in Unix milliseconds.
+             */
+            at: number;
+            id: string;
+            /** @description Who makes it; null if the node needs no keys. */
+            principal?: string | null;
         };
         /**
          * @description Retrain once this time has passed since the last training started and there are new
@@ -4571,6 +4936,161 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    list_backups: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The backups that were made of this node. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Backups"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
+    begin_backup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A copy of the node's data directory as of one moment. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackupCopy"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
+    finish_backup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the backup */
+                backup: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FinishedBackup"];
+            };
+        };
+        responses: {
+            /** @description A backup that was made of this node. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MadeBackup"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["Misdirected"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
+    abandon_backup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the backup */
+                backup: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The copy is removed */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
+    get_backup_file: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the backup */
+                backup: string;
+                /** @description The number of the file, from 0 */
+                file: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The bytes of the file */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": number[];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
     get_cluster: {
         parameters: {
             query?: never;
@@ -4624,6 +5144,33 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
+    list_ingests: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The ingests of a node. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ingests"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             421: components["responses"]["Misdirected"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -6914,6 +7461,42 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["Misdirected"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
+    get_rewards: {
+        parameters: {
+            query?: {
+                /** @description Number of days in UTC, today included; 30 by default. Decisions are kept for `decisions.retention`. */
+                days?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The name of the model. */
+                model: components["schemas"]["Name"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What the rankings of a model have earned, by day, version and policy. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RewardsReply"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             421: components["responses"]["Misdirected"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];

@@ -412,7 +412,7 @@ mod tests {
             targets: if observes || kind == RecordKind::Erase { Vec::new() } else { target.into_iter().collect() },
         };
         let frozen = if observes { vec![frozen(item)] } else { Vec::new() };
-        let append = Append { stream, record, frozen, notes_item: observes, ack: AckMode::Wait };
+        let append = Append { stream, record, frozen, notes_item: observes, source: None, ack: AckMode::Wait };
         match storage.log().append(append).unwrap() {
             Appended::New(placed) => placed.durable().await.unwrap(),
             Appended::Existing(existing) => panic!("{existing:?}"),

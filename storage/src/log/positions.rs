@@ -1,7 +1,7 @@
 //! Positions in sources: how far each shard has taken the messages that observations are ingested from.
 //!
 //! The position of a message is in the same batch as its record, and in the same group of a replicated log. So a
-//! record and its position survive a crash together or not at all, and whoever owns the shard next reads on after it: each
+//! record and its position survive a crash together or not at all, and the next owner of the shard reads on after it: each
 //! message counts once. A message without a record of its own, because its observation was known already or was
 //! refused, is passed over: its position alone is written, in the order of the log.
 

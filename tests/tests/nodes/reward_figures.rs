@@ -81,7 +81,7 @@ fn rewards_are_those_of_the_decisions_by_day_version_and_policy() {
         assert_eq!(row["mean_reward"].as_f64(), mean);
         assert!(row["day"].as_i64().unwrap() % 86_400_000 == 0 && row["day"].as_i64() >= reply["from"].as_i64());
     }
-    // It is kept for a minute, and of another span counted anew: a reward that was retracted does not count.
+    // It is kept for a minute, and of another span counted again: a reward that was retracted does not count.
     let (user, id) = retracted.unwrap();
     let path = format!("observations/{id}?user={user}");
     node.client().try_json("DELETE", &format!("/v1/models/films/{path}"), &Value::Null).unwrap().expect(200);
@@ -102,7 +102,7 @@ fn days_and_models_that_are_none_are_refused() {
     }
     assert!([400, 422].contains(&films.get("rewards?day=1").status));
     assert_eq!(node.model("none").get("rewards").status, 404);
-    // Many at once: each is answered, or told to try again.
+    // Many at once: each is answered, or asked to try again.
     let asking: Vec<_> = (1..=16)
         .map(|days| {
             let films = films.clone();

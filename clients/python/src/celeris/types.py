@@ -34,6 +34,25 @@ class Arranged(TypedDict):
 AttributeKind: TypeAlias = Literal['keyword', 'number', 'boolean']
 
 
+class BackupCluster(TypedDict):
+    """
+    The cluster of a copy.
+    """
+
+    incarnation: int
+    name: str
+
+
+class BackupFile(TypedDict):
+    """
+    A file of a copy.
+    """
+
+    bytes: int
+    known_by: NotRequired[str | None]
+    name: str
+
+
 class Baseline(TypedDict):
     """
     The baseline of a version: the mean loss of its first observations.
@@ -175,6 +194,16 @@ FilterBound: TypeAlias = float | str
 FilterValue: TypeAlias = str | float | bool
 
 
+class FinishedBackup(TypedDict, closed=True):
+    """
+    A backup that is complete.
+    """
+
+    bytes: int
+    sent_bytes: int
+    to: str
+
+
 class FitDictionary(TypedDict):
     """
     How a dictionary is learnt.
@@ -218,6 +247,9 @@ class InFilter(TypedDict, closed=True):
 
     field: str
     values: list[FilterValue]
+
+
+IngestState: TypeAlias = Literal['connecting', 'reading', 'waiting']
 
 
 class Interval(TypedDict):
@@ -342,6 +374,21 @@ class ListedDecision(TypedDict):
 Loss: TypeAlias = Literal['squared', 'logistic', 'implicit']
 
 
+class MadeBackup(TypedDict):
+    """
+    A backup that was made of this node.
+    """
+
+    at: int
+    bytes: int
+    finished: int
+    id: str
+    principal: NotRequired[str | None]
+    records: int
+    sent_bytes: int
+    to: str
+
+
 class Mean(TypedDict):
     """
     A mean loss in the model's metric.
@@ -453,6 +500,17 @@ class PartReason(TypedDict):
 
 
 PartSource: TypeAlias = Literal['table']
+
+
+class PartitionStatus(TypedDict):
+    """
+    How far a partition was read.
+    """
+
+    lag: int | None
+    partition: str
+    position: int | None
+    problem: str | None
 
 
 class PersonalizerFailureDetail(TypedDict):
@@ -777,6 +835,39 @@ class Revision(TypedDict):
     number: int
 
 
+class RewardsOf(TypedDict):
+    """
+    What one policy has earned with one version on a day.
+    """
+
+    day: int
+    decisions: int
+    defaults: int
+    mean_reward: NotRequired[float | None]
+    policy: str
+    pool: bool
+    reward: float
+    reward_per_decision: float
+    rewards: int
+    scored_by: Name
+    slots: int
+    version: int
+
+
+RewardsReply = TypedDict(
+    'RewardsReply',
+    {
+        'complete': bool,
+        'counted': int,
+        'days': int,
+        'decisions': int,
+        'from': int,
+        'model': Name,
+        'rows': list[RewardsOf],
+    },
+)
+
+
 class Rise(TypedDict):
     """
     A rise of the loss found by the drift test.
@@ -806,6 +897,16 @@ class RunReply(TypedDict):
     """
 
     outputs: list[list[float]]
+
+
+class RunningBackup(TypedDict):
+    """
+    A copy that is held for a backup.
+    """
+
+    at: int
+    id: str
+    principal: NotRequired[str | None]
 
 
 class ScheduleTrigger(TypedDict, closed=True):
@@ -1181,6 +1282,33 @@ class AttributeList(TypedDict):
     attributes: list[Attribute]
 
 
+class BackupCopy(TypedDict):
+    """
+    A copy of the node's data directory as of one moment.
+    """
+
+    at: int
+    celeris: str
+    cluster: NotRequired[BackupCluster | None]
+    files: list[BackupFile]
+    id: str
+    idle_seconds_max: int
+    missing: list[str]
+    position: dict[str, list[int]]
+    records: int
+    store: str
+    versions: int
+
+
+class Backups(TypedDict):
+    """
+    The backups that were made of this node.
+    """
+
+    backups: list[MadeBackup]
+    running: list[RunningBackup]
+
+
 class Candidates(TypedDict):
     """
     The recorded candidates of a decision.
@@ -1393,6 +1521,32 @@ class Guarding(TypedDict):
 
 
 IdOrInteger: TypeAlias = Id | Number
+
+
+class IngestStatus(TypedDict):
+    """
+    What an ingest does.
+    """
+
+    dead_letters: int
+    dead_letters_to: str
+    duplicates: int
+    model: str
+    name: str
+    observations: int
+    partitions: list[PartitionStatus]
+    problem: str | None
+    removed: int
+    source: str
+    state: IngestState
+
+
+class Ingests(TypedDict):
+    """
+    The ingests of a node.
+    """
+
+    ingests: list[IngestStatus]
 
 
 ItemEditedLine: TypeAlias = ItemEdited | RejectedLine | LinesSummary

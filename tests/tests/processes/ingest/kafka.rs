@@ -71,6 +71,6 @@ fn messages_of_all_partitions_count_once_over_kills_of_the_node() {
         let all = status["partitions"].as_array().unwrap().len() == PARTITIONS as usize;
         (all && lag(&status) == Some(0)).then_some(())
     });
-    node.terminate();
+    assert_eq!(node.terminate().code, Some(0));
     assert_eq!(labels(&ingesting.data_dir()), expected(0..1500));
 }

@@ -120,7 +120,7 @@ fn each_message_counts_once_while_producer_broker_and_node_are_killed() {
     kill(&mut producer);
     let contents: Vec<usize> = stored.contents("CLICKS").iter().map(|payload| number(payload)).collect();
     eventually("all messages are read", || (position(&node) >= contents.len() as u64).then_some(()));
-    node.terminate();
+    assert_eq!(node.terminate().code, Some(0));
     let distinct: BTreeSet<usize> = contents.iter().copied().collect();
     assert_eq!(distinct.len(), count, "each message was published");
     let mut expected = std::collections::BTreeMap::<String, Vec<usize>>::new();

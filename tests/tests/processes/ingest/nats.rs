@@ -34,7 +34,7 @@ fn messages_are_observations_once_and_in_their_order() {
     assert_eq!(status(&node)["partitions"][0]["position"], 500);
     let metrics = node.client().try_send("GET", "/metrics", "", "").unwrap();
     assert!(metrics.text.contains("celeris_ingest_lag_messages{ingest=\"clicks\",partition=\"CLICKS\"} 0"));
-    node.terminate();
+    assert_eq!(node.terminate().code, Some(0));
     assert_eq!(labels(&ingesting.data_dir()), expected(0..500));
 }
 
@@ -66,7 +66,7 @@ fn what_is_no_observation_goes_to_the_dead_letters_and_stops_nothing() {
     assert_eq!(fields, [None, None, None, Some("label"), Some("label"), Some("colour")]);
     assert_eq!(letters[1]["payload_base64"], "/wA=");
     assert_eq!(letters[2]["payload"], "[1]");
-    node.terminate();
+    assert_eq!(node.terminate().code, Some(0));
     assert_eq!(labels(&ingesting.data_dir()), expected(0..poison.len()));
     // The command says the same without a node.
     let check = ["ingest", "check", "--messages", "100", "--config", ingesting.config.to_str().unwrap()];
@@ -116,6 +116,6 @@ fn a_stream_that_was_created_again_is_read_anew() {
     publisher.create("CLICKS", "clicks.>");
     (20..50).for_each(|number| publisher.publish("clicks.web", message(number)));
     await_count(&node, 50);
-    node.terminate();
+    assert_eq!(node.terminate().code, Some(0));
     assert_eq!(labels(&ingesting.data_dir()), expected(0..50));
 }

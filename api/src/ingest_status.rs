@@ -1,4 +1,6 @@
 //! What the ingests do, for the API and the metrics.
+//!
+//! The tasks that read brokers (`ingests`) note it here.
 
 use std::collections::BTreeMap;
 
@@ -63,19 +65,19 @@ pub struct PartitionStatus {
 }
 
 /// The status of one ingest.
-pub(super) struct Statuses(Mutex<IngestStatus>);
+pub struct Statuses(Mutex<IngestStatus>);
 
 /// Messages of one batch by what became of them.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Outcomes {
-    pub(super) observations: u64,
-    pub(super) duplicates: u64,
-    pub(super) dead_letters: u64,
-    pub(super) removed: u64,
+pub(crate) struct Outcomes {
+    pub(crate) observations: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) dead_letters: u64,
+    pub(crate) removed: u64,
 }
 
 impl Statuses {
-    pub(super) fn new(ingest: &config::Ingest, dead_letters: &DeadLetters) -> Self {
+    pub(crate) fn new(ingest: &config::Ingest, dead_letters: &DeadLetters) -> Self {
         let source = match (&ingest.nats, &ingest.kafka) {
             (Some(nats), _) => format!("nats {}", nats.stream),
             (None, Some(kafka)) => format!("kafka {}", kafka.topic),
@@ -98,7 +100,8 @@ impl Statuses {
         Self(Mutex::new(status))
     }
 
-    pub(super) fn status(&self) -> IngestStatus {
+    /// What the ingest does now.
+    pub fn status(&self) -> IngestStatus {
         let mut status = self.0.lock().clone();
         if let Some(problem) = status.partitions.iter().find_map(|partition| partition.problem.clone()) {
             status.state = IngestState::Waiting;
@@ -108,7 +111,7 @@ impl Statuses {
     }
 
     /// The sources are known, and are read.
-    pub(super) fn connected(&self) {
+    pub(crate) fn connected(&self) {
         let mut status = self.0.lock();
         status.state = IngestState::Reading;
         status.problem = None;
@@ -116,7 +119,7 @@ impl Statuses {
     }
 
     /// Nothing is read.
-    pub(super) fn stopped(&self, problem: &str) {
+    pub(crate) fn stopped(&self, problem: &str) {
         let mut status = self.0.lock();
         if status.problem.as_deref() != Some(problem) {
             tracing::warn!(ingest = %status.name, %problem, "an ingest waits");
@@ -127,7 +130,7 @@ impl Statuses {
     }
 
     /// A partition has a problem, or none any more.
-    pub(super) fn partition(&self, partition: &str, problem: Option<String>) {
+    pub(crate) fn partition(&self, partition: &str, problem: Option<String>) {
         let mut status = self.0.lock();
         let name = status.name.clone();
         let of = status.of(partition);
@@ -140,7 +143,7 @@ impl Statuses {
     }
 
     /// A batch of a partition was taken.
-    pub(super) fn taken(&self, partition: &str, (position, lag): (Option<u64>, u64), outcomes: Outcomes) {
+    pub(crate) fn taken(&self, partition: &str, (position, lag): (Option<u64>, u64), outcomes: Outcomes) {
         let mut status = self.0.lock();
         status.observations += outcomes.observations;
         status.duplicates += outcomes.duplicates;
