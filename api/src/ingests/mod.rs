@@ -1,6 +1,6 @@
 //! Ingests: observations from message brokers, each counted once.
 //!
-//! A task for each source ([`partition`]) reads messages after the position that the log has of it, and appends their observations
+//! A task for each source (`partition.rs`) reads messages after the position that the log has of it, and appends their observations
 //! with their positions. It keeps nothing that the log does not have, so it may stop and begin anywhere. In a cluster every node
 //! reads every source, and takes the messages of the users whose shards it owns; the positions go with the shards.
 //! The first shard also takes the messages that name no user.

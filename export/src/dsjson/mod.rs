@@ -7,7 +7,7 @@
 //!   _SUCCESS                       JSON, written last: the number of each, and of those left out
 //! ```
 //!
-//! [`line`](mod@line) writes a decision, [`rewards`] finds its rewards in the log, [`files`] holds the open files. Memory
+//! `line.rs` writes a decision, `rewards.rs` finds its rewards in the log, `files.rs` holds the open files. Memory
 //! is bounded: rewards and attributes that are kept for later decisions are dropped beyond a maximum.
 
 mod files;
