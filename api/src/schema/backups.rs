@@ -76,6 +76,7 @@ pub struct FinishedBackup {
 
 /// The backups that were made of this node.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BackupList)]
 pub struct Backups {
     /// The latest 20, the last one first.
     pub backups: Vec<MadeBackup>,

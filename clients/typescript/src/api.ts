@@ -1217,7 +1217,7 @@ export interface components {
             name: string;
         };
         /** @description The backups that were made of this node. */
-        Backups: {
+        BackupList: {
             /** @description The latest 20, the last one first. */
             backups: components["schemas"]["MadeBackup"][];
             /** @description Copies that are held for backups being made. */
@@ -2037,6 +2037,11 @@ export interface components {
             field: string;
             values: components["schemas"]["FilterValue"][];
         };
+        /** @description The ingests of a node. */
+        IngestList: {
+            /** @description In the order of the configuration. */
+            ingests: components["schemas"]["IngestStatus"][];
+        };
         /**
          * @description What an ingest does.
          * @enum {string}
@@ -2077,11 +2082,6 @@ export interface components {
             source: string;
             /** @description `connecting`, `reading`, or `waiting` for what `problem` says. */
             state: components["schemas"]["IngestState"];
-        };
-        /** @description The ingests of a node. */
-        Ingests: {
-            /** @description In the order of the configuration. */
-            ingests: components["schemas"]["IngestStatus"][];
         };
         /** @description A difference with its 95 % interval. */
         Interval: {
@@ -4951,7 +4951,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Backups"];
+                    "application/json": components["schemas"]["BackupList"];
                 };
             };
             401: components["responses"]["Unauthenticated"];
@@ -5166,7 +5166,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Ingests"];
+                    "application/json": components["schemas"]["IngestList"];
                 };
             };
             401: components["responses"]["Unauthenticated"];

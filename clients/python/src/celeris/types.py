@@ -1300,7 +1300,7 @@ class BackupCopy(TypedDict):
     versions: int
 
 
-class Backups(TypedDict):
+class BackupList(TypedDict):
     """
     The backups that were made of this node.
     """
@@ -1539,14 +1539,6 @@ class IngestStatus(TypedDict):
     removed: int
     source: str
     state: IngestState
-
-
-class Ingests(TypedDict):
-    """
-    The ingests of a node.
-    """
-
-    ingests: list[IngestStatus]
 
 
 ItemEditedLine: TypeAlias = ItemEdited | RejectedLine | LinesSummary
@@ -2222,6 +2214,14 @@ EvaluateBody = TypedDict(
     },
     closed=True,
 )
+
+
+class IngestList(TypedDict):
+    """
+    The ingests of a node.
+    """
+
+    ingests: list[IngestStatus]
 
 
 class Model(TypedDict):
