@@ -96,7 +96,7 @@ impl Statuses {
             removed: 0,
             partitions: Vec::new(),
         };
-        gauge!("celeris_ingest_up", "ingest" => status.name.clone()).set(0.0);
+        status.show_up();
         Self(Mutex::new(status))
     }
 
@@ -115,7 +115,7 @@ impl Statuses {
         let mut status = self.0.lock();
         status.state = IngestState::Reading;
         status.problem = None;
-        gauge!("celeris_ingest_up", "ingest" => status.name.clone()).set(1.0);
+        status.show_up();
     }
 
     /// Nothing is read.
@@ -126,7 +126,7 @@ impl Statuses {
         }
         status.state = IngestState::Waiting;
         status.problem = Some(problem.to_owned());
-        gauge!("celeris_ingest_up", "ingest" => status.name.clone()).set(0.0);
+        status.show_up();
     }
 
     /// A partition has a problem, or none any more.
@@ -138,8 +138,7 @@ impl Statuses {
             tracing::warn!(ingest = %name, partition, %problem, "a partition is not read");
         }
         of.problem = problem;
-        let up = status.partitions.iter().all(|partition| partition.problem.is_none());
-        gauge!("celeris_ingest_up", "ingest" => name).set(f64::from(u8::from(up)));
+        status.show_up();
     }
 
     /// A batch of a partition was taken.
@@ -168,6 +167,13 @@ impl Statuses {
 }
 
 impl IngestStatus {
+    /// Sets the metric: whether all that there is to read is read.
+    fn show_up(&self) {
+        let up =
+            self.state == IngestState::Reading && self.partitions.iter().all(|partition| partition.problem.is_none());
+        gauge!("celeris_ingest_up", "ingest" => self.name.clone()).set(f64::from(u8::from(up)));
+    }
+
     fn of(&mut self, partition: &str) -> &mut PartitionStatus {
         let at = self.partitions.iter().position(|known| known.partition == partition);
         let at = at.unwrap_or_else(|| {

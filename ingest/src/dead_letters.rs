@@ -77,7 +77,7 @@ impl DeadLetters {
                 let written = tokio::task::spawn_blocking(move || append(&path, bytes_max, &lines)).await;
                 match written.map_err(|error| failed(error.to_string()))? {
                     Ok(true) => Ok(()),
-                    Ok(false) => Err(IngestError::DeadLettersFull { path: self.path(), bytes_max }),
+                    Ok(false) => Err(IngestError::DeadLettersFull { place: self.place(), bytes_max }),
                     Err(error) => Err(failed(error.to_string())),
                 }
             }
@@ -91,17 +91,13 @@ impl DeadLetters {
         }
     }
 
-    fn path(&self) -> PathBuf {
-        match self {
-            Self::File { path, .. } => path.clone(),
-            Self::Broker { to } => PathBuf::from(to),
-        }
-    }
-
     /// The file, the subject or the topic.
     #[must_use]
     pub fn place(&self) -> String {
-        self.path().display().to_string()
+        match self {
+            Self::File { path, .. } => path.display().to_string(),
+            Self::Broker { to } => to.clone(),
+        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Errors of brokers, sources and dead letters.
 
-use std::path::PathBuf;
-
 /// Why messages cannot be read now. None of these is the fault of a message.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum IngestError {
@@ -30,6 +28,6 @@ pub enum IngestError {
     #[error("cannot write a dead letter to {place}: {reason}")]
     DeadLetter { place: String, reason: String },
     /// The file of dead letters has reached its bound.
-    #[error("{} has {bytes_max} bytes of dead letters, as many as it may; look at them, and move the file away", path.display())]
-    DeadLettersFull { path: PathBuf, bytes_max: u64 },
+    #[error("{place} has {bytes_max} bytes of dead letters, as many as it may; look at them, and move the file away")]
+    DeadLettersFull { place: String, bytes_max: u64 },
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use celeris_model::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 
 /// The fields that an observation may take from a message.
@@ -28,11 +29,14 @@ impl Poison {
 }
 
 /// The unit of times that are numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum TimeUnit {
+    #[serde(rename = "s")]
     Seconds,
     #[default]
+    #[serde(rename = "ms")]
     Milliseconds,
+    #[serde(rename = "us")]
     Microseconds,
 }
 

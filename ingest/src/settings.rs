@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
+use serde::{Deserialize, Serialize};
 
 /// The broker of an ingest.
 #[derive(Debug, Clone)]
@@ -47,15 +48,19 @@ pub struct Sasl {
     pub password_file: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SaslMechanism {
+    #[serde(rename = "plain")]
     Plain,
+    #[serde(rename = "scram-sha-256")]
     ScramSha256,
+    #[serde(rename = "scram-sha-512")]
     ScramSha512,
 }
 
 /// Where an ingest begins in a source that it has read nothing of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Start {
     /// At the first message that the broker still has.
     #[default]

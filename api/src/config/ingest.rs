@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
-use celeris_ingest::Mapping;
+use celeris_ingest::{Mapping, SaslMechanism, Start, TimeUnit};
 use celeris_model::{ModelName, NodeName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,6 +23,7 @@ pub struct Ingest {
     pub model: ModelName,
     /// Where reading begins if this ingest has read nothing yet: `earliest` or `latest`.
     #[serde(default)]
+    #[schema(value_type = String)]
     pub start: Start,
     /// The paths of the observation's fields in a message, keys separated by dots, as in `user = "customer.id"`. Without `map`,
     /// `context` and `values`, a message is the body of `observe`.
@@ -40,6 +41,7 @@ pub struct Ingest {
     pub labels: BTreeMap<String, f64>,
     /// The unit of times that are numbers: `s`, `ms` or `us`.
     #[serde(default)]
+    #[schema(value_type = String)]
     pub time_unit: TimeUnit,
     /// The subject of NATS, or the topic of Kafka, at the same broker, for messages that are no observations. By default they go to the file
     /// `dead-letters/NAME.jsonl` in the data directory.
@@ -62,25 +64,6 @@ pub struct Ingest {
 
 fn dead_letters_max() -> ByteSize {
     ByteSize::mib(256)
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Start {
-    #[default]
-    Earliest,
-    Latest,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub enum TimeUnit {
-    #[serde(rename = "s")]
-    Seconds,
-    #[default]
-    #[serde(rename = "ms")]
-    Milliseconds,
-    #[serde(rename = "us")]
-    Microseconds,
 }
 
 /// A stream of NATS JetStream, whose retention is by limits.
@@ -121,6 +104,7 @@ pub struct Kafka {
     pub topic: String,
     /// How the node proves who it is: `plain`, `scram-sha-256` or `scram-sha-512`, with a user and a password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub sasl: Option<SaslMechanism>,
     /// The user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,16 +117,6 @@ pub struct Kafka {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub ca_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum SaslMechanism {
-    Plain,
-    #[serde(rename = "scram-sha-256")]
-    ScramSha256,
-    #[serde(rename = "scram-sha-512")]
-    ScramSha512,
 }
 
 impl Ingest {
@@ -180,12 +154,7 @@ impl Ingest {
     /// # Errors
     /// With the name of the key.
     pub fn mapping(&self) -> Result<Mapping, String> {
-        let unit = match self.time_unit {
-            TimeUnit::Seconds => celeris_ingest::TimeUnit::Seconds,
-            TimeUnit::Milliseconds => celeris_ingest::TimeUnit::Milliseconds,
-            TimeUnit::Microseconds => celeris_ingest::TimeUnit::Microseconds,
-        };
-        Mapping::new(&self.map, &self.context, &self.values, (&self.labels, unit))
+        Mapping::new(&self.map, &self.context, &self.values, (&self.labels, self.time_unit))
     }
 }
 

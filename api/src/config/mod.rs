@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 pub use auth::{Auth, Oidc};
 pub use cluster::Cluster;
 pub use cluster_tls::ClusterTls;
-pub use ingest::{Ingest, Kafka, Nats, SaslMechanism, Start, TimeUnit};
+pub use ingest::{Ingest, Kafka, Nats};
 pub use limits::Limits;
 pub use memory::Memory;
 pub use personalizer::Personalizer;

@@ -65,10 +65,7 @@ impl Ingests {
                 model: configured.model.clone(),
                 broker: broker_settings(configured).map_err(in_ingest)?,
                 mapping: configured.mapping().map_err(in_ingest)?,
-                start: match configured.start {
-                    config::Start::Earliest => Start::Earliest,
-                    config::Start::Latest => Start::Latest,
-                },
+                start: configured.start,
                 statuses: Arc::new(Statuses::new(configured, &place)),
                 dead_letters: place,
             }))

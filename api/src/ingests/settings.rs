@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use celeris_ingest::{BrokerSettings, KafkaSettings, NatsSettings, Sasl, SaslMechanism};
-use rustls::{ClientConfig, RootCertStore};
+use celeris_ingest::{BrokerSettings, KafkaSettings, NatsSettings, Sasl};
+use rustls::ClientConfig;
 
 use crate::config;
-use crate::tls::authorities;
+use crate::tls::roots_in;
 
 /// The broker of an ingest.
 ///
@@ -34,25 +34,14 @@ fn of_nats(nats: &config::Nats) -> NatsSettings {
 
 fn of_kafka(kafka: &config::Kafka) -> Result<KafkaSettings, String> {
     let sasl = kafka.sasl.zip(kafka.user.clone().zip(kafka.password_file.clone()));
-    let sasl = sasl.map(|(mechanism, (user, password_file))| Sasl {
-        mechanism: match mechanism {
-            config::SaslMechanism::Plain => SaslMechanism::Plain,
-            config::SaslMechanism::ScramSha256 => SaslMechanism::ScramSha256,
-            config::SaslMechanism::ScramSha512 => SaslMechanism::ScramSha512,
-        },
-        user,
-        password_file,
-    });
+    let sasl = sasl.map(|(mechanism, (user, password_file))| Sasl { mechanism, user, password_file });
     let in_file = |file: &Path, problem: String| format!("kafka.ca_file: {}: {problem}", file.display());
     let tls = kafka.ca_file.as_ref().map(|file| client(file).map_err(|problem| in_file(file, problem)));
     Ok(KafkaSettings { brokers: kafka.brokers.clone(), topic: kafka.topic.clone(), tls: tls.transpose()?, sasl })
 }
 
 fn client(ca_file: &Path) -> Result<Arc<ClientConfig>, String> {
-    let mut roots = RootCertStore::empty();
-    for authority in authorities(ca_file)? {
-        roots.add(authority.der().to_vec().into()).map_err(|error| error.to_string())?;
-    }
+    let roots = roots_in(&std::fs::read(ca_file).map_err(|error| error.to_string())?)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let client = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
