@@ -14,7 +14,7 @@ use std::fmt;
 
 use anyhow::Context;
 use celeris_bandits::ope::reward_model::RewardRow;
-use celeris_bandits::ope::{Expectation, LoggedSlot, OpeSettings, RewardModel, Rounds, evaluate};
+use celeris_bandits::ope::{Evaluation, Expectation, LoggedSlot, OpeSettings, RewardModel, Rounds, evaluate};
 use celeris_datasets::OpenBandit;
 use serde::Serialize;
 
@@ -45,6 +45,13 @@ pub struct OpeReport {
     /// The reward of the evaluated policy when it served itself, if it is given as another log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earned: Option<Span>,
+    #[serde(flatten)]
+    pub estimated: Estimated,
+}
+
+/// What the estimators say, and with which settings.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Estimated {
     /// The mean importance weight; its expectation is 1.
     pub mean_weight: f64,
     /// The largest importance weight.
@@ -61,6 +68,21 @@ pub struct OpeReport {
     pub seed: u64,
     /// The estimates, by the name of the estimator.
     pub estimators: Estimators,
+}
+
+impl Estimated {
+    fn of(evaluation: &Evaluation, settings: &Settings) -> Self {
+        Self {
+            mean_weight: evaluation.mean_weight,
+            largest_weight: evaluation.largest_weight,
+            resamples: settings.ope.resamples,
+            folds: settings.model.folds,
+            regularization: settings.model.regularization,
+            switch_threshold: settings.ope.switch_threshold,
+            seed: settings.ope.seed,
+            estimators: Estimators::from(evaluation),
+        }
+    }
 }
 
 /// Settings of the estimators and of the reward model.
@@ -89,14 +111,7 @@ pub fn evaluate_ope(log: &OpenBandit, evaluated: &EvaluatedPolicy, settings: &Se
         positions: log.positions.len(),
         logged: evaluation.logged.into(),
         earned: evaluated.earned,
-        mean_weight: evaluation.mean_weight,
-        largest_weight: evaluation.largest_weight,
-        resamples: settings.ope.resamples,
-        folds: settings.model.folds,
-        regularization: settings.model.regularization,
-        switch_threshold: settings.ope.switch_threshold,
-        seed: settings.ope.seed,
-        estimators: Estimators::from(&evaluation),
+        estimated: Estimated::of(&evaluation, settings),
     })
 }
 
@@ -153,7 +168,7 @@ impl fmt::Display for OpeReport {
         if let Some(earned) = &self.earned {
             writeln!(out, "  the policy itself earned {earned}")?;
         }
-        writeln!(out, "  mean weight {:.3}, largest {:.3}", self.mean_weight, self.largest_weight)?;
-        write!(out, "{}", table(&self.estimators))
+        writeln!(out, "  mean weight {:.3}, largest {:.3}", self.estimated.mean_weight, self.estimated.largest_weight)?;
+        write!(out, "{}", table(&self.estimated.estimators))
     }
 }

@@ -148,6 +148,24 @@ impl EvaluatedPolicy {
     }
 }
 
+/// The model that has learnt these rows with their labels, one by one.
+pub(super) fn learnt(
+    learning: &Learning,
+    rows: &[Vec<f32>],
+    labels: impl IntoIterator<Item = f32>,
+) -> anyhow::Result<UserModel> {
+    let examples = rows.iter().zip(labels).map(|(features, label)| Example {
+        features,
+        label,
+        offset: 0.0,
+        weight: 1.0,
+        timestamp: Timestamp::default(),
+        taken_before: None,
+    });
+    let history: Vec<Example> = examples.collect();
+    Ok(UserModel::rebuild(learning, history.as_slice(), history.len() as u64)?)
+}
+
 /// A ridge regression of clicks on items and affinities, with its uncertainty.
 struct Scorer {
     learning: Learning,
@@ -165,18 +183,7 @@ impl Scorer {
         let shown = &log.impressions[..count];
         let features: Vec<Vec<f32>> =
             shown.iter().enumerate().map(|(index, shown)| Self::features(log, index, shown.item)).collect();
-        let rows = features.iter().zip(shown);
-        let history: Vec<Example> = rows
-            .map(|(features, shown)| Example {
-                features,
-                label: shown.click,
-                offset: 0.0,
-                weight: 1.0,
-                timestamp: Timestamp::default(),
-                taken_before: None,
-            })
-            .collect();
-        let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
+        let model = learnt(&learning, &features, shown.iter().map(|shown| shown.click))?;
         Ok(Self { learning, model })
     }
 

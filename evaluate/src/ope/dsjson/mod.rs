@@ -20,9 +20,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::features::{DIM, Featurizer};
 use self::policy::LoggedPolicy;
 use self::report::{LoggedReport, Plain};
-use super::Settings;
+use super::{Estimated, Settings};
 use crate::Progress;
-use celeris_api::schema::policy_evaluation::Estimators;
 
 /// Maximum number of slots of all decisions: some 700 MB.
 pub const SLOTS_MAX: usize = 1_000_000;
@@ -75,14 +74,7 @@ pub fn evaluate_logged(
         left_out: left_out.into(),
         kept_probability: kept.into(),
         logged: evaluation.logged.into(),
-        mean_weight: evaluation.mean_weight,
-        largest_weight: evaluation.largest_weight,
-        resamples: settings.ope.resamples,
-        folds: settings.model.folds,
-        regularization: settings.model.regularization,
-        switch_threshold: settings.ope.switch_threshold,
-        seed: settings.ope.seed,
-        estimators: Estimators::from(&evaluation),
+        estimated: Estimated::of(&evaluation, settings),
         plain: plain(&rounds, settings),
     })
 }

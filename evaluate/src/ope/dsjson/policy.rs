@@ -8,11 +8,12 @@ use anyhow::{Context, bail, ensure};
 use celeris_bandits::PolicySpec;
 use celeris_bandits::ope::target::next_slot;
 use celeris_datasets::dsjson::{Decisions, Form, LoggedDecision};
-use celeris_model::{Estimate, Example, Learning, Prior, Timestamp, UserModel};
+use celeris_model::{Estimate, Learning, Prior, UserModel};
 use celeris_predictor::PolicyInputs;
 
 use super::SLOTS_MAX;
 use super::features::{DIM, Featurizer};
+use crate::ope::policy::learnt;
 
 /// The ridge parameter of the scoring model of named policies. Its uncertainty is in units of the variance of a reward.
 const PRECISION: f64 = 1.0;
@@ -283,18 +284,7 @@ impl Scorer {
         let variance = rewards.iter().map(|reward| (f64::from(*reward) - mean).powi(2)).sum::<f64>() / n;
         // Of rewards that are all alike, that of a click in all of them.
         let learning = Learning::from(Prior::isotropic(DIM + 1, PRECISION, variance.max(1.0 / n))?);
-        let examples = rows.iter().zip(&rewards);
-        let history: Vec<Example> = examples
-            .map(|(features, label)| Example {
-                features,
-                label: *label,
-                offset: 0.0,
-                weight: 1.0,
-                timestamp: Timestamp::default(),
-                taken_before: None,
-            })
-            .collect();
-        let model = UserModel::rebuild(&learning, history.as_slice(), history.len() as u64)?;
+        let model = learnt(&learning, &rows, rewards)?;
         Ok(Self { learning, model })
     }
 

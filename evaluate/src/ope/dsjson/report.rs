@@ -5,8 +5,9 @@ use std::fmt;
 use celeris_datasets::dsjson::LeftOut;
 use serde::Serialize;
 
+use crate::ope::Estimated;
 use crate::ope::report::table;
-use celeris_api::schema::policy_evaluation::{Estimators, Span};
+use celeris_api::schema::policy_evaluation::Span;
 
 /// The report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -32,22 +33,8 @@ pub struct LoggedReport {
     pub kept_probability: Kept,
     /// The reward of the logging policy on these decisions.
     pub logged: Span,
-    /// The mean importance weight; its expectation is 1.
-    pub mean_weight: f64,
-    /// The largest importance weight.
-    pub largest_weight: f64,
-    /// Number of bootstrap resamples per interval.
-    pub resamples: usize,
-    /// Number of cross-fitting folds of the reward model.
-    pub folds: usize,
-    /// Regularization of the reward model.
-    pub regularization: f64,
-    /// The largest importance weight with which SWITCH-DR corrects its reward model.
-    pub switch_threshold: f64,
-    /// The seed of folds and resamples.
-    pub seed: u64,
-    /// The estimates, by the name of the estimator.
-    pub estimators: Estimators,
+    #[serde(flatten)]
+    pub estimated: Estimated,
     /// The values alone, without a check whether the log supports them: for a comparison with other programs.
     pub plain: Plain,
 }
@@ -119,7 +106,7 @@ impl fmt::Display for LoggedReport {
             writeln!(out, "  scores learnt from the {} decisions before", self.learnt_from)?;
         }
         writeln!(out, "  the log itself earned    {}", self.logged)?;
-        writeln!(out, "  mean weight {:.3}, largest {:.3}", self.mean_weight, self.largest_weight)?;
-        write!(out, "{}", table(&self.estimators))
+        writeln!(out, "  mean weight {:.3}, largest {:.3}", self.estimated.mean_weight, self.estimated.largest_weight)?;
+        write!(out, "{}", table(&self.estimated.estimators))
     }
 }
