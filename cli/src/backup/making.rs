@@ -13,18 +13,15 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use ureq::http::StatusCode;
 
-use super::hex;
 use super::manifest::{Copy, CopyFile, Manifest, StoredFile, is_of_data_dir};
 use super::place::{KnownFile, Making, Place, shown};
 use super::scratch;
+use super::{hex, on_threads};
 use crate::Failure;
 use crate::interrupt::at_interrupt;
 use crate::models::print;
 use crate::node_client::{NodeArgs, NodeClient};
 use crate::progress::Report;
-
-/// Files that are fetched at a time: a place far away has long waits.
-const THREADS: usize = 4;
 
 /// How long a backup waits while others are made of the node, or files are removed from the place.
 const BUSY_MAX: Duration = Duration::from_secs(600);
@@ -190,14 +187,7 @@ impl Backup<'_> {
             }
             Ok(())
         };
-        let outcomes: Vec<Result<(), Failure>> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-            let outcome = |thread: thread::ScopedJoinHandle<'_, _>| {
-                thread.join().unwrap_or_else(|_| Err(Failure::other("a thread panicked")))
-            };
-            threads.into_iter().map(outcome).collect()
-        });
-        outcomes.into_iter().collect::<Result<(), Failure>>()?;
+        on_threads(work)?;
         let progress = progress.into_inner();
         let stored: Vec<StoredFile> =
             (0..files.len()).filter_map(|number| progress.stored.get(&number).cloned()).collect();

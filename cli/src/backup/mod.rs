@@ -10,6 +10,8 @@ mod pruning;
 pub mod reading;
 mod scratch;
 
+use std::thread;
+
 use bytesize::ByteSize;
 use serde_json::json;
 
@@ -123,4 +125,19 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// Files that are moved at a time: a place far away has long waits.
+const THREADS: usize = 4;
+
+/// Does the same work on several threads, which share out the files among themselves.
+fn on_threads(work: impl Fn() -> Result<(), Failure> + Copy + Send) -> Result<(), Failure> {
+    let outcomes: Vec<Result<(), Failure>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        let outcome = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_| Err(Failure::other("a thread panicked")))
+        };
+        threads.into_iter().map(outcome).collect()
+    });
+    outcomes.into_iter().collect()
 }

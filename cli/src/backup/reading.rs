@@ -4,22 +4,18 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread;
 
 use bytesize::ByteSize;
 use celeris_storage::{DiskSpace, Storage, StorageOptions};
 use sha2::{Digest as _, Sha256};
 
-use super::hex;
 use super::manifest::{Manifest, StoredFile};
 use super::place::{Place, shown};
 use super::scratch::Folder;
+use super::{hex, on_threads};
 use crate::Failure;
 use crate::models::print;
 use crate::progress::Report;
-
-/// Files that are read at a time.
-const THREADS: usize = 4;
 
 /// Bytes that stay free on the disk.
 const RESERVE_BYTES: u64 = 64 << 20;
@@ -91,14 +87,7 @@ pub fn fetch(place: &Place, manifest: &Manifest, folder: &Path, report: &Report)
         }
         Ok(())
     };
-    let outcomes: Vec<Result<(), Failure>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        let outcome = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|_| Err(Failure::other("a thread panicked")))
-        };
-        threads.into_iter().map(outcome).collect()
-    });
-    outcomes.into_iter().collect()
+    on_threads(work)
 }
 
 fn fetch_file(place: &Place, file: &StoredFile, into: &Path) -> Result<(), Failure> {
