@@ -17,24 +17,8 @@ use crate::load::{Load, ROUND, client};
 use crate::ndjson::teach;
 use crate::process::{MODEL, Server, celeris_binary, command, prepare};
 use crate::report::Report;
-use crate::serve::{predicts, topks, warm_up};
+use crate::serve::{CATALOG, CONNECTIONS, DIM, HISTORY, REQUESTS, USERS, predicts, topks, warm_up};
 use celeris_cli::Failure;
-
-/// Connections of the load.
-const CONNECTIONS: usize = 32;
-
-const DIM: usize = 50;
-
-const CATALOG: usize = 10_000;
-
-/// Warm users that are requested.
-const USERS: usize = 1_000;
-
-/// Observations of each user.
-const HISTORY: usize = 20;
-
-/// Number of distinct requests of each kind.
-const REQUESTS: usize = 1_000;
 
 /// Of the node that the certificate is for.
 const NAME: &str = "localhost";

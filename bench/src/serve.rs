@@ -15,20 +15,20 @@ use celeris_cli::Failure;
 use celeris_cli::estimate::scene;
 
 /// Connections of the load.
-const CONNECTIONS: usize = 32;
+pub(crate) const CONNECTIONS: usize = 32;
 
-const DIM: usize = 50;
+pub(crate) const DIM: usize = 50;
 
-const CATALOG: usize = 10_000;
+pub(crate) const CATALOG: usize = 10_000;
 
 /// Warm users that are requested.
-const USERS: usize = 1_000;
+pub(crate) const USERS: usize = 1_000;
 
 /// Observations of each user.
-const HISTORY: usize = 20;
+pub(crate) const HISTORY: usize = 20;
 
 /// Number of distinct requests of each kind.
-const REQUESTS: usize = 1_000;
+pub(crate) const REQUESTS: usize = 1_000;
 
 pub fn run(settings: &Settings) -> Result<Report, Failure> {
     let mut report = Report::new("serve");
