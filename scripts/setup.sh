@@ -165,6 +165,16 @@ install_kafka() {
     [ -n "$program" ] && cp "$program" "$folder/bin/tansu" && chmod +x "$folder/bin/tansu"
 }
 
+# Makes an environment of Python with the pinned packages, unless it has them. python_environment FOLDER REQUIREMENTS
+python_environment() {
+    [ "$(cat "$1/installed" 2>/dev/null)" != "$(cat "$2")" ] || return 0
+    python3 -c 'import ensurepip' >/dev/null 2>&1 || install_packages python3-venv || return 1
+    rm -rf "$1"
+    python3 -m venv "$1" || return 1
+    "$1/bin/pip" install --quiet --disable-pip-version-check --requirement "$2" >&2 || return 1
+    cp "$2" "$1/installed"
+}
+
 # Ends a check as tests skip: aloud, on the record, and not if CELERIS_REQUIRE names the need. skip_check NEED CHECK WHAT-IS-MISSING
 skip_check() {
     if [[ ,${CELERIS_REQUIRE:-}, =~ ,[[:space:]]*$1[[:space:]]*, ]]; then

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use celeris_skip::{Need, unless};
 
+use crate::nats::peers;
 use crate::wait::eventually;
 
 /// The program that `CELERIS_KAFKA_BROKER` names, or the one that `scripts/test` installs.
@@ -14,9 +15,7 @@ fn program() -> Option<PathBuf> {
     if let Some(named) = env::var_os("CELERIS_KAFKA_BROKER") {
         return Some(named.into());
     }
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?.join("celeris/peers");
-    let program = env::var_os("CELERIS_PEERS").map_or(cache, PathBuf::from).join("kafka/bin/tansu");
+    let program = peers()?.join("kafka/bin/tansu");
     program.is_file().then_some(program)
 }
 

@@ -21,17 +21,23 @@ use crate::network::Host;
 use crate::small_disk::SmallDisk;
 use crate::wait::eventually;
 
+/// Where `scripts/test` installs programs of others.
+pub(crate) fn peers() -> Option<PathBuf> {
+    if let Some(named) = env::var_os("CELERIS_PEERS") {
+        return Some(named.into());
+    }
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    Some(cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?.join("celeris/peers"))
+}
+
 /// The server's program: the one that `CELERIS_NATS_SERVER` names, the one that `scripts/test` installs, or
 /// the one on the path.
 pub(crate) fn program() -> Option<PathBuf> {
     if let Some(named) = env::var_os("CELERIS_NATS_SERVER") {
         return Some(named.into());
     }
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?.join("celeris/peers");
-    let peers = env::var_os("CELERIS_PEERS").map_or(cache, PathBuf::from);
     let folders = env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
-    let candidates = [peers.join("nats/bin")].into_iter().chain(folders);
+    let candidates = [peers()?.join("nats/bin")].into_iter().chain(folders);
     candidates.map(|folder| folder.join("nats-server")).find(|program| program.is_file())
 }
 
