@@ -29,7 +29,7 @@ export class Keys {
     byId('key-hide').addEventListener('click', () => this.#hide());
   }
 
-  /** Lists the keys, if whoever uses the page may see them; at most every few seconds. */
+  /** Lists the keys, if the key of the page may see them; at most every few seconds. */
   async refresh({ now = false } = {}) {
     if (!now && Date.now() - this.#asked < EVERY_MS) return;
     this.#asked = Date.now();

@@ -17,13 +17,13 @@ export class Rewards {
   #chart = new Chart(byId('rewards-chart'), { height: 190, x: { time: true } });
   #asked = { model: null, at: 0 };
 
-  /** Shows the rewards of a model or selection, counted anew at most once a minute. */
+  /** Shows the rewards of a model or selection, counted again at most once a minute. */
   async show(model) {
     const { model: before, at } = this.#asked;
     if (before === model && Date.now() - at < EVERY_MS) return;
     this.#asked = { model, at: Date.now() };
     const reply = await api.getRewards(model, DAYS).catch((problem) => {
-      // The node counts for somebody else, or this key may not see them.
+      // The node counts for another request, or this key may not see them.
       if (problem.status !== 503 && problem.status !== 403) throw problem;
       this.#asked = { model: problem.status === 503 ? null : model, at: Date.now() };
       return null;

@@ -55,7 +55,7 @@ export async function completeSignIn(store) {
   if (stored === null || !brought.has('state')) return;
   sessionStorage.removeItem(STORED);
   const { verifier, state, back } = JSON.parse(stored);
-  // The code is of no use to whoever sees the address later.
+  // The code must not stay in the address, where others may see it later.
   history.replaceState(null, '', `${location.pathname}${back}`);
   // Another page may have sent the browser here with a code of its own.
   if (brought.get('state') !== state) return;
@@ -71,7 +71,7 @@ export async function completeSignIn(store) {
     throw Object.assign(new Error(detail), { title: told?.title ?? 'The sign-in failed', detail });
   }
   store(told.token);
-  // The address has changed in its fragment only, which opens nothing anew.
+  // The address has changed in its fragment only, which loads no page.
   location.reload();
   await new Promise(() => null);
 }

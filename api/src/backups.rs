@@ -1,7 +1,7 @@
 //! Copies of the data directory that are held for a backup, and the backups that were made of this node.
 //!
 //! A copy consists of links to files that never change, so it takes room only as the store rewrites them; but as long as it
-//! is held, users who are erased meanwhile are in it. So a copy that nobody reads is removed after a while, and no copy
+//! is held, users who are erased meanwhile are in it. So a copy that is not read is removed after a while, and no copy
 //! outlives the process.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const MADE: &str = "backups.json";
 /// Copies that are held at a time.
 pub const HELD_MAX: usize = 2;
 
-/// A copy that nobody asks for any more is removed after this time, and any after the second.
+/// A copy without requests is removed after this time, and any after the second.
 pub const IDLE_MAX: Duration = Duration::from_secs(600);
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -198,7 +198,7 @@ impl Backups {
         held
     }
 
-    /// Removes the copies that nobody asks for any more.
+    /// Removes the copies that have had no request for too long.
     pub fn expire(&self) {
         let expired: Vec<String> =
             self.held.lock().values().filter(|held| held.is_expired()).map(|held| held.id.clone()).collect();

@@ -82,7 +82,7 @@ impl Manifest {
         Self { format: FORMAT, id, at, celeris, store, cluster, records, versions, missing, position, files }
     }
 
-    /// Reads a manifest, and checks all that a restore relies on: nobody else has.
+    /// Reads a manifest, and checks all that a restore relies on: nothing before has.
     ///
     /// # Errors
     /// What is wrong with it.
