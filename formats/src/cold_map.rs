@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 
 use crate::columns::{ParquetFile, record_batch, text_column, vector_column};
 use crate::error::FormatError;

@@ -5,15 +5,16 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeListArray, ListArray, PrimitiveArray, RecordBatch, RecordBatchReader,
-    StringArray, StructArray,
+use arrow_array::cast::AsArray;
+use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type, Int64Type};
+use arrow_array::{
+    Array, ArrayRef, FixedSizeListArray, ListArray, PrimitiveArray, RecordBatch, RecordBatchReader, StringArray,
+    StructArray,
 };
-use arrow::buffer::{OffsetBuffer, ScalarBuffer};
-use arrow::compute::cast;
-use arrow::datatypes::{
-    ArrowNativeType, ArrowPrimitiveType, DataType, Field, Fields, Float32Type, Float64Type, Int64Type, Schema,
-};
+use arrow_buffer::ArrowNativeType;
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+use arrow_cast::cast;
+use arrow_schema::{DataType, Field, Fields, Schema};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::Compression;

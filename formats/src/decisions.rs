@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{
-    ArrayRef, BooleanBuilder, Float32Builder, Float64Builder, Int32Builder, Int64Builder, ListArray, ListBuilder,
-    StringBuilder,
+use arrow_array::builder::{
+    BooleanBuilder, Float32Builder, Float64Builder, Int32Builder, Int64Builder, ListBuilder, StringBuilder,
 };
-use arrow::datatypes::{DataType, Field, Fields, Schema};
+use arrow_array::{ArrayRef, ListArray};
+use arrow_schema::{DataType, Field, Fields, Schema};
 use celeris_model::{Decision, ModelName, RecordedCandidates, ShownSlot};
 
 use crate::columns::{json, signed, struct_element, struct_lists};

@@ -7,7 +7,7 @@
 //! | `offset` | float |
 //! | `features` | list of float, of one length |
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use celeris_model::ItemId;
 
 use crate::columns::{Batch, number_column, record_batch, text_column, vector_column};

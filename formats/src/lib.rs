@@ -44,7 +44,7 @@ pub mod version_dir;
 pub mod versions;
 
 /// Rows of a columnar file, in memory.
-pub use arrow::array::RecordBatch;
+pub use arrow_array::RecordBatch;
 pub use checksum::sha256_of;
 pub use columns::{Batch, Number, ParquetFile, ParquetOut};
 pub use decisions::DecisionsWriter;

@@ -26,8 +26,9 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{ArrayRef, BooleanBuilder, Float32Builder, Int32Builder, Int64Builder, ListArray, StringBuilder};
-use arrow::datatypes::{DataType, Field, Fields, Schema};
+use arrow_array::builder::{BooleanBuilder, Float32Builder, Int32Builder, Int64Builder, StringBuilder};
+use arrow_array::{ArrayRef, ListArray};
+use arrow_schema::{DataType, Field, Fields, Schema};
 use celeris_model::{DecisionFacts, ObservationId, Partition, Prediction, Record, RecordKind, Sequence};
 
 use crate::columns::{json, signed, struct_element, struct_lists};

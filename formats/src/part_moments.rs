@@ -5,7 +5,7 @@
 //! | `item` | utf8: the items of the table, in its order |
 //! | `moments` | list of float, of one length |
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use celeris_model::ItemId;
 
 use crate::columns::{Batch, record_batch, text_column, vector_column};

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use celeris_model::ItemId;
 
 use crate::columns::{ParquetOut, ROWS_A_BATCH, record_batch, text_column, vector_column};

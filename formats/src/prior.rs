@@ -7,7 +7,7 @@
 //! | `precision` | list of double: a row of `Lambda` |
 //! | `cold_feature` | float: an entry of the features of an unknown item |
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use celeris_model::Prior;
 
 use crate::columns::{Batch, nullable_vector_column, number_column, record_batch};

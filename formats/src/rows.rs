@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::Schema;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::Schema;
 
 use crate::columns::ParquetOut;
 use crate::error::FormatError;

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type, Schema, TimeUnit, TimestampMillisecondType};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type, TimestampMillisecondType};
+use arrow_array::{Array, ArrayRef};
+use arrow_cast::cast;
+use arrow_schema::{DataType, Schema, TimeUnit};
 
 use crate::columns::ParquetFile;
 use crate::error::FormatError;
@@ -185,18 +187,18 @@ fn type_name(kind: &DataType) -> String {
 /// the range of milliseconds, becomes null.
 fn readable(array: &ArrayRef) -> ArrayRef {
     let to = readable_as(array.data_type()).unwrap_or(DataType::Null);
-    cast(array, &to).unwrap_or_else(|_| arrow::array::new_null_array(&to, array.len()))
+    cast(array, &to).unwrap_or_else(|_| arrow_array::new_null_array(&to, array.len()))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-    use arrow::array::{
+    use arrow_array::types::Int32Type;
+    use arrow_array::{
         Date32Array, DictionaryArray, Float32Array, Int32Array, ListArray, RecordBatch, StringArray,
         TimestampNanosecondArray, UInt64Array,
     };
-    use arrow::datatypes::Int32Type;
 
     use super::*;
     use crate::columns::ParquetOut;
@@ -210,8 +212,8 @@ mod tests {
         let keys: DictionaryArray<Int32Type> = vec!["a", "b"].into_iter().collect();
         let lists =
             ListArray::from_iter_primitive::<Int32Type, _, _>(vec![Some(vec![Some(1), None, Some(3)]), Some(vec![])]);
-        let structs = arrow::array::StructArray::from(vec![(
-            Arc::new(arrow::datatypes::Field::new("x", DataType::Int32, true)),
+        let structs = arrow_array::StructArray::from(vec![(
+            Arc::new(arrow_schema::Field::new("x", DataType::Int32, true)),
             Arc::new(Int32Array::from(vec![1, 2])) as ArrayRef,
         )]);
         let columns: Vec<(&str, ArrayRef)> = vec![

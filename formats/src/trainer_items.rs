@@ -7,7 +7,7 @@
 //! | `factors` | list of float | without latent factors |
 //! | `factor_variances` | list of float | without latent factors, and under implicit feedback |
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use celeris_model::ItemId;
 
 use crate::columns::{number_column, record_batch, text_column, vector_column};

@@ -20,7 +20,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 
 use crate::checksum::sha256_of;
 use crate::columns::ParquetOut;
@@ -112,7 +112,7 @@ impl VersionDirWriter {
             out.write(&batch)?;
         }
         let rows = Some(out.finish()?);
-        let column = |field: &arrow::datatypes::FieldRef| format!("{}: {}", field.name(), field.data_type());
+        let column = |field: &arrow_schema::FieldRef| format!("{}: {}", field.name(), field.data_type());
         let schema = schema.fields().iter().map(column).collect();
         self.files.insert(name.to_owned(), FileEntry { rows, schema, sha256: sha256_of(&path)? });
         Ok(())

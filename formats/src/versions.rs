@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, BooleanBuilder, Float32Builder, Float64Builder, Int64Builder, RecordBatch, StringBuilder,
-};
-use arrow::datatypes::{DataType, Field, Fields, Schema};
+use arrow_array::builder::{BooleanBuilder, Float32Builder, Float64Builder, Int64Builder, StringBuilder};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Field, Fields, Schema};
 use celeris_model::{ModelName, Timestamp, VersionId};
 
 use crate::columns::{ParquetOut, signed, struct_lists};

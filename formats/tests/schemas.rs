@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::Schema;
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 use celeris_formats::cold_map::ColdMapNumbers;
 use celeris_formats::trainer_items::TrainerItems;
 use celeris_formats::versions::{self, VersionRow};
@@ -17,7 +17,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// Name and type of every column, with `?` for nullable ones.
 fn columns(schema: &Schema) -> Vec<String> {
-    let column = |field: &arrow::datatypes::FieldRef| {
+    let column = |field: &arrow_schema::FieldRef| {
         format!("{}: {}{}", field.name(), field.data_type(), if field.is_nullable() { "?" } else { "" })
     };
     schema.fields().iter().map(column).collect()

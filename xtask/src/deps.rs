@@ -176,7 +176,7 @@ const CONFINED: [Confined; 7] = [
         why: "only celeris-location knows object stores",
     },
     Confined {
-        packages: &["arrow", "parquet"],
+        packages: &["arrow-array", "arrow-buffer", "arrow-cast", "arrow-schema", "parquet"],
         // Tests of celeris-retrain and celeris-tests write damaged files and read files as other
         // programs do.
         to: &["celeris-formats", "celeris-retrain", "celeris-tests"],
@@ -198,8 +198,9 @@ const CONFINED: [Confined; 7] = [
 const PURE: [&str; 3] = ["celeris-kernel", "celeris-model", "celeris-bandits"];
 
 /// External crates that do I/O or scheduling, or implement file formats.
-const IO: [&str; 22] = [
-    "arrow",
+const IO: [&str; 23] = [
+    "arrow-array",
+    "arrow-cast",
     "async-std",
     "axum",
     "csv",
@@ -336,8 +337,8 @@ mod tests {
     #[test]
     fn rocksdb_nats_http_columnar_files_and_foreign_graphs_stay_in_their_crates() {
         let crates = workspace(&[
-            ("celeris-features", &["arrow"]),
-            ("celeris-formats", &["arrow", "parquet"]),
+            ("celeris-features", &["arrow-array"]),
+            ("celeris-formats", &["arrow-array", "parquet"]),
             ("celeris-predictor", &["rocksdb"]),
             ("celeris-manager", &["axum", "tower"]),
             ("celeris-api", &["async-nats"]),
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!(
             check(&crates),
             [
-                "celeris-features -> arrow: only celeris-formats, and tests, know columnar files",
+                "celeris-features -> arrow-array: only celeris-formats, and tests, know columnar files",
                 "celeris-predictor -> rocksdb: only celeris-storage knows RocksDB",
                 "celeris-manager -> axum: only celeris-api, and the benches and tests that drive it, know HTTP serving",
                 "celeris-api -> async-nats: only celeris-cluster, celeris-ingest, and tests and benches know NATS",

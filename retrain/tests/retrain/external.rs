@@ -5,10 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, Float32Array, Float32Builder, Float64Array, Float64Builder, Int64Array, ListBuilder, RecordBatch,
-    StringArray,
-};
+use arrow_array::builder::{Float32Builder, Float64Builder, ListBuilder};
+use arrow_array::{ArrayRef, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray};
 use celeris_features::{LoadedVersion, read_version};
 use celeris_formats::{ParquetOut, sha256_of};
 use celeris_model::{ItemId, Loss, VersionId};

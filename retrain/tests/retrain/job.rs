@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
 use celeris_features::read_version;
 use celeris_formats::{AttributesWriter, MANIFEST_FILE, ObservationRow, ObservationsWriter, ParquetOut, pinned_items};
 use celeris_model::{

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
 
-use arrow::array::{
+use arrow_array::{
     ArrayRef, BinaryArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
 use celeris_tests::binary::{self, Finished};
@@ -470,9 +470,9 @@ fn exported(out: &Path, stream: &str) -> BTreeSet<String> {
         let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap();
         for batch in reader.map(Result::unwrap) {
             let names = ["user", "item", "label", "weight", "feedback", "timestamp", "observation_id", "decision_id"];
-            let options = arrow::util::display::FormatOptions::default();
+            let options = arrow_cast::display::FormatOptions::default();
             let columns = names.map(|name| {
-                arrow::util::display::ArrayFormatter::try_new(batch.column_by_name(name).unwrap(), &options).unwrap()
+                arrow_cast::display::ArrayFormatter::try_new(batch.column_by_name(name).unwrap(), &options).unwrap()
             });
             for row in 0..batch.num_rows() {
                 rows.insert(columns.iter().map(|column| column.value(row).to_string()).collect::<Vec<_>>().join("|"));

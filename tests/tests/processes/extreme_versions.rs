@@ -6,8 +6,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray as _, Float32Array, Float64Array, RecordBatch};
-use arrow::datatypes::{Float32Type, Float64Type};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{ArrayRef, Float32Array, Float64Array, RecordBatch};
 use celeris_tests::fixtures::{config_file, write_dataset};
 use celeris_tests::trainer::{table, write_parquet};
 use celeris_tests::{Client, NodeProcess, ProcessOptions, binary, eventually};

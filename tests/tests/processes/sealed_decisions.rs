@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 
-use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::Int32Type;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, RecordBatch};
 use celeris_tests::fixtures::{ITEMS, config_file, create_model};
 use celeris_tests::{ModelClient, ProcessOptions, eventually};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
