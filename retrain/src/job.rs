@@ -37,7 +37,7 @@ pub enum Algorithm {
         /// Maximum number of iterations.
         #[serde(default = "default_iterations")]
         iterations_max: usize,
-        /// See [`TrainSettings::regularization`]; tuned if absent.
+        /// See [`TrainSettings::regularization`]; 1, or under implicit loss tuned, if absent.
         #[serde(default)]
         regularization: Option<f64>,
     },

@@ -66,10 +66,9 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn of(ratings: &Ratings, dim: usize) -> Result<Self, ModelError> {
+    pub(crate) fn of(ratings: &Ratings, dim: usize) -> Self {
         let grouped = Grouped::of(ratings);
-        let side_features = SideFeatures::of(ratings, &grouped, SIDE_FEATURES.min(dim - 1))?;
-        Ok(Self { grouped, side_features })
+        Self { grouped, side_features: SideFeatures::of(ratings, SIDE_FEATURES.min(dim - 1)) }
     }
 
     /// A fit before its first iteration.

@@ -230,7 +230,7 @@ pub(crate) fn train_logistic(
     let tuned = tune(ratings, recipe, iterations, progress)?;
     let base = BaseRate::of(ratings);
     let working = base.working(ratings)?;
-    let learnt = learn(&working, &Prepared::of(&working, settings.dim)?, recipe, |iteration, _| {
+    let learnt = learn(&working, &Prepared::of(&working, settings.dim), recipe, |iteration, _| {
         progress.report(Step { phase: Phase::Training, fraction: iteration as f32 / iterations as f32 });
         iteration >= iterations
     })?;
@@ -323,7 +323,7 @@ fn tune(ratings: &Ratings, recipe: Recipe, iterations: usize, progress: &dyn Pro
     for (fold, (known, asked)) in folds.iter().enumerate() {
         let base = BaseRate::of(known);
         let working = base.working(known)?;
-        let learnt = learn(&working, &Prepared::of(&working, recipe.dim)?, recipe, |iteration, _| {
+        let learnt = learn(&working, &Prepared::of(&working, recipe.dim), recipe, |iteration, _| {
             let within = 0.5 * iteration as f32 / iterations as f32;
             progress.report(Step { phase: Phase::Tuning, fraction: (fold as f32 + within) / folds.len() as f32 });
             iteration >= iterations

@@ -12,7 +12,7 @@ use crate::refit::{Fresh, HeldRows, refit};
 use crate::settings::TrainSettings;
 use crate::state::Settled;
 use crate::trained::{Metrics, Trained};
-use crate::tuning::{HeldOutFigures, Tuned, tune};
+use crate::tuning::{HeldOutFigures, REGULARIZATION, Tuned, tune};
 
 /// Minimum number of held-out ratings to estimate the noise variance from them; with fewer, that of
 /// the earlier training is scaled by the change of the trainer's own estimate.
@@ -24,11 +24,10 @@ pub(crate) fn train_squared(
     pinned: &Pinned,
     progress: &dyn Progress,
 ) -> Result<Trained, RetrainError> {
-    let regularization = settings.regularization.unwrap_or_default();
+    let regularization = settings.regularization.unwrap_or(REGULARIZATION);
     let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
     let tuned = tune(ratings, recipe, settings, progress)?;
-    let recipe = Recipe { regularization: tuned.regularization, ..recipe };
-    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim)?, recipe, |iteration, _| {
+    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim), recipe, |iteration, _| {
         progress.report(Step { phase: Phase::Training, fraction: iteration as f32 / tuned.iterations as f32 });
         iteration >= tuned.iterations
     })?;

@@ -2,7 +2,8 @@
 //!
 //! Labels are modelled as `y = mean + b_i + w_u·(x_i, g_i, 1) + noise`, with latent factors `x_i ~
 //! N(0, I)`, item biases `b_i ~ N(0, tau^2)`, user weights `w_u ~ N(w0, S)`, and given side
-//! features `g_i` of the item (see [`crate::side_features`]). With one side fixed, the other is a
+//! features `g_i` of the item (see [`crate::side_features`]); the prior means of `x_i` and `b_i` are
+//! moved by who has rated the item ([`audience`]). With one side fixed, the other is a
 //! ridge regression per row, as in ALS (Zhou et al. 2008). There are two differences. The ridge of
 //! a row includes the posterior variances of its partners, so it grows with the number of ratings
 //! according to the uncertainty of the partners (variational matrix factorisation, Lim and Teh
@@ -13,6 +14,7 @@
 //! Rows are solved in parallel and their sums are added in chunks of fixed size, so the result does
 //! not depend on the number of threads.
 
+mod audience;
 mod items;
 mod ridge;
 mod users;
@@ -28,6 +30,7 @@ use celeris_model::ModelError;
 use celeris_model::linear::dot;
 use serde::{Deserialize, Serialize};
 
+use self::audience::Audience;
 use crate::ratings::{Entry, Ratings, Rows};
 
 /// Rows per parallel chunk.
@@ -116,6 +119,7 @@ pub(crate) struct Als {
     bias_variances: Vec<f32>,
     /// Row-major `users x dim`: posterior variances.
     weight_variances: Vec<f32>,
+    audience: Audience,
     regularization: f64,
     label_variance: f64,
     by_user: Arc<Rows>,
@@ -170,6 +174,7 @@ impl Als {
             factor_variances: vec![0.0; items * shape.latent],
             bias_variances: vec![0.0; items],
             weight_variances: vec![0.0; users * dim],
+            audience: Audience::unknown(users, items, shape.latent),
             regularization: start.regularization,
             label_variance,
             by_user: Arc::clone(&grouped.by_user),
@@ -207,6 +212,7 @@ impl Als {
             });
             (self.biases[item], self.bias_variances[item]) = (bias, variance);
         }
+        self.resume_audience();
     }
 
     /// Replaces the ratings by others of the same users and items.
@@ -233,13 +239,15 @@ impl Als {
         }
     }
 
-    /// One iteration: all users, then all items and the noise variance.
+    /// One iteration: all users, then all items and the noise variance, then what users say about items.
     ///
     /// # Errors
     /// [`ModelError`] on overflow.
     pub(crate) fn iterate(&mut self) -> Result<(), ModelError> {
         self.solve_users()?;
-        self.solve_items()
+        self.solve_items()?;
+        self.solve_audience();
+        Ok(())
     }
 
     /// The predicted label with the trainer's own weights.
