@@ -437,6 +437,7 @@ fn write_trained(
     let contents = VersionContents {
         model: job.model.clone(),
         theta: &theta,
+        choices: &trained.choices,
         prior: &trained.prior,
         label_range: Some(trained.label_range),
         algorithm: algorithm_name(job),

@@ -1,7 +1,9 @@
 //! Tuning of settings on held-out ratings.
 //!
-//! A tenth of the ratings is held out, features are learnt from the rest until they stop improving,
-//! and the fit is evaluated by the served posteriors under priors of several scales. If a tenth is few ratings, several tenths are held out in turn and evaluated
+//! A tenth of the ratings is held out, features are learnt from the rest until they stop improving, with choice vectors
+//! and without, and each fit is evaluated by the served posteriors under priors of several scales. Choice vectors are
+//! left out unless they lower the error by more than its standard error, since a version pays for them in
+//! memory and at each observation. If a tenth is few ratings, several tenths are held out in turn and evaluated
 //! together.
 
 use rand::SeedableRng;
@@ -44,6 +46,8 @@ pub(crate) const PRIOR_SCALES: [f64; 7] = [0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tuned {
     pub(crate) regularization: f64,
+    /// Whether choice vectors are fitted.
+    pub(crate) choices: bool,
     pub(crate) iterations: usize,
     pub(crate) prior_scale: f64,
     pub(crate) held_out: Option<HeldOutFigures>,
@@ -63,6 +67,7 @@ impl Tuned {
         let regularization = settings.regularization.unwrap_or(REGULARIZATION);
         Self {
             regularization,
+            choices: false,
             iterations: ITERATIONS_MIN.min(settings.iterations_max),
             prior_scale: 1.0,
             held_out: None,
@@ -70,7 +75,35 @@ impl Tuned {
     }
 }
 
-/// Chooses the number of iterations and the scale of the prior.
+/// A way to train, evaluated on all folds.
+struct Trial {
+    choices: bool,
+    /// Of all folds together.
+    iterations: usize,
+    /// The errors of each user in each fold, by prior scale.
+    errors: Vec<Vec<Errors>>,
+}
+
+impl Trial {
+    /// Index of the scale with the lowest error.
+    fn best_scale(&self) -> usize {
+        let rmse = |scale: usize| Errors::sum(&self.errors[scale]).rmse();
+        let scales = 0..self.errors.len();
+        scales.min_by(|a, b| rmse(*a).total_cmp(&rmse(*b))).expect("there is at least one scale to try")
+    }
+
+    fn best(&self) -> &[Errors] {
+        &self.errors[self.best_scale()]
+    }
+
+    /// Whether its error is lower than that of `other` by more than the standard error of the difference.
+    fn surely_beats(&self, other: &Self) -> bool {
+        let (excess, deviation) = Errors::excess(other.best(), self.best());
+        excess > deviation
+    }
+}
+
+/// Chooses whether choice vectors are fitted, the number of iterations and the scale of the prior.
 ///
 /// # Errors
 /// [`RetrainError::Prior`] if a prior or posterior overflows.
@@ -84,30 +117,36 @@ pub(crate) fn tune(
         return Ok(Tuned::untuned(settings));
     }
     let folds = folds(ratings, settings.seed);
-    let mut iterations = 0;
-    let mut errors = vec![Errors::default(); PRIOR_SCALES.len()];
-    for (fold, (known, asked)) in folds.iter().enumerate() {
-        let report = |iteration: usize| {
-            let within = iteration as f32 / settings.iterations_max as f32;
-            progress.report(Step { phase: Phase::Tuning, fraction: (fold as f32 + within) / folds.len() as f32 });
-        };
-        let (learnt, used) = learn_until_worse(known, asked.list(), recipe, settings.iterations_max, report)?;
-        iterations += used;
-        let held_out = HeldOut::new(known, asked);
-        for (sum, scale) in errors.iter_mut().zip(PRIOR_SCALES) {
-            let prior = fit_prior(&learnt, scale, learnt.noise_variance)?;
-            *sum = sum.plus(held_out.errors(&learnt, &prior)?);
+    let (mut done, total) = (0, 2 * folds.len());
+    let mut trials =
+        [false, true].map(|choices| Trial { choices, iterations: 0, errors: vec![Vec::new(); PRIOR_SCALES.len()] });
+    for trial in &mut trials {
+        for (known, asked) in &folds {
+            let report = |iteration: usize| {
+                let within = iteration as f32 / settings.iterations_max as f32;
+                progress.report(Step { phase: Phase::Tuning, fraction: (done as f32 + within) / total as f32 });
+            };
+            let recipe = Recipe { choices: trial.choices, ..recipe };
+            let (learnt, used) = learn_until_worse(known, asked.list(), recipe, settings.iterations_max, report)?;
+            trial.iterations += used;
+            let held_out = HeldOut::new(known, asked);
+            for (errors, scale) in trial.errors.iter_mut().zip(PRIOR_SCALES) {
+                let prior = fit_prior(&learnt, scale, learnt.noise_variance)?;
+                errors.extend(held_out.errors_by_user(&learnt, &prior)?);
+            }
+            done += 1;
         }
     }
     progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });
-    let tried = errors.into_iter().zip(PRIOR_SCALES);
-    let best = tried.min_by(|(a, _), (b, _)| a.rmse().total_cmp(&b.rmse()));
-    let (chosen, prior_scale) = best.expect("there is at least one scale to try");
+    let [without, with] = &trials;
+    let best = if with.surely_beats(without) { with } else { without };
+    let errors = Errors::sum(best.best());
     Ok(Tuned {
         regularization: recipe.regularization,
-        iterations: iterations.div_ceil(folds.len()),
-        prior_scale,
-        held_out: Some(HeldOutFigures { rmse: Some(chosen.rmse()), noise_variance: chosen.noise_variance() }),
+        choices: best.choices,
+        iterations: best.iterations.div_ceil(folds.len()),
+        prior_scale: PRIOR_SCALES[best.best_scale()],
+        held_out: Some(HeldOutFigures { rmse: Some(errors.rmse()), noise_variance: errors.noise_variance() }),
     })
 }
 

@@ -24,6 +24,7 @@ impl History for TestHistory {
             weight: 1.5,
             timestamp: Timestamp(*timestamp),
             taken_before: None,
+            choice: &[],
         }
     }
 }

@@ -123,7 +123,7 @@ impl Als {
                 };
                 rows.iter_mut().enumerate().try_fold(ItemSums::default(), |sum, (row, item)| {
                     let entries = this.by_item.row(chunk * CHUNK_ROWS + row);
-                    let means = this.audience.mean_of(chunk * CHUNK_ROWS + row, latent);
+                    let means = this.audience.shift_of(chunk * CHUNK_ROWS + row);
                     this.set_pull(&mut scratch.pull, means);
                     Ok(sum.plus(this.solve_item(entries, item, &mut scratch)?))
                 })
