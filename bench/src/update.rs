@@ -49,6 +49,7 @@ impl History for Observations {
             weight: 1.0,
             timestamp: Timestamp(0),
             taken_before: None,
+            choice: &[],
         }
     }
 }

@@ -13,6 +13,8 @@ pub struct ItemFeatures<'a> {
     pub offset: f32,
     /// `f_i`, length `dim`, the last entry 1.
     pub features: &'a [f32],
+    /// `Lambda y_i` for the item's choice vector `y_i`, length `dim`; empty in a version without choice vectors.
+    pub choice: &'a [f32],
 }
 
 /// Default offset and features of an item unknown to the version.
@@ -44,6 +46,8 @@ pub struct Theta {
     offsets: Vec<f32>,
     /// Row-major, `items.len() x dim`.
     features: HugeFloats,
+    /// Row-major, `items.len() x dim`: `Lambda y_i`; empty in a version without choice vectors.
+    choices: HugeFloats,
     cold_item: ColdItem,
 }
 
@@ -53,6 +57,7 @@ impl PartialEq for Theta {
         self.items == other.items
             && self.offsets == other.offsets
             && self.features == other.features
+            && self.choices == other.choices
             && self.cold_item == other.cold_item
     }
 }
@@ -88,7 +93,22 @@ impl Theta {
                 return Err(ModelError::OutOfRange { what: "occurrences of an item", range: "1", value: 2.0 });
             }
         }
-        Ok(Self { dim, items, slots, offsets, features: features.into(), cold_item })
+        Ok(Self { dim, items, slots, offsets, features: features.into(), choices: Vec::new().into(), cold_item })
+    }
+
+    /// The same table with choice vectors times `Lambda`, row-major `items().len() x dim`; an empty table has none.
+    ///
+    /// # Errors
+    /// `DimMismatch` or `NonFinite`.
+    pub fn with_choices(self, choices: Vec<f32>) -> Result<Self, ModelError> {
+        let (expected, received) = (self.items.len() * self.dim, choices.len());
+        if received != 0 && received != expected {
+            return Err(ModelError::DimMismatch { what: "choice vectors", expected, received });
+        }
+        if !choices.iter().all(|entry| entry.is_finite()) {
+            return Err(ModelError::NonFinite { what: "choice vectors" });
+        }
+        Ok(Self { choices: choices.into(), ..self })
     }
 
     /// The table of an untrained version: no items, and a blank default.
@@ -100,6 +120,7 @@ impl Theta {
             slots: Slots::default(),
             offsets: Vec::new(),
             features: Vec::new().into(),
+            choices: Vec::new().into(),
             cold_item: ColdItem::blank(dim),
         }
     }
@@ -118,7 +139,7 @@ impl Theta {
     /// Default offset and features of an unknown item.
     #[must_use]
     pub fn cold_item(&self) -> ItemFeatures<'_> {
-        ItemFeatures { offset: self.cold_item.offset, features: &self.cold_item.features }
+        ItemFeatures { offset: self.cold_item.offset, features: &self.cold_item.features, choice: &[] }
     }
 
     /// Offset and features of `item`, if it was trained.
@@ -148,14 +169,17 @@ impl Theta {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let ids: usize = self.items.iter().map(ItemId::heap_bytes).sum();
-        let arrays = size_of_val(&*self.features) + size_of_val(&*self.offsets) + size_of_val(&*self.items);
+        let numbers = size_of_val(&*self.features) + size_of_val(&*self.choices) + size_of_val(&*self.offsets);
+        let arrays = numbers + size_of_val(&*self.items);
         size_of::<Self>() + arrays + ids + self.slots.bytes()
     }
 
     /// The row at `slot`, below `items().len()`.
     #[must_use]
     pub fn row(&self, slot: usize) -> ItemFeatures<'_> {
-        ItemFeatures { offset: self.offsets[slot], features: &self.features[slot * self.dim..(slot + 1) * self.dim] }
+        let row = slot * self.dim..(slot + 1) * self.dim;
+        let choice = self.choices.get(row.clone()).unwrap_or_default();
+        ItemFeatures { offset: self.offsets[slot], features: &self.features[row], choice }
     }
 
     /// The offsets, in the order of the items.
@@ -180,6 +204,9 @@ impl Theta {
 /// The largest magnitude of a feature. Trained features have unit RMS; features given by callers
 /// should be scaled alike.
 pub const FEATURE_ABS_MAX: f32 = 1e4;
+
+/// The largest magnitude of an entry of a choice vector, as of a mean weight.
+pub const CHOICE_ABS_MAX: f32 = 1e7;
 
 /// The largest magnitude of an item's offset: ten times that of a label.
 pub const OFFSET_ABS_MAX: f32 = 1e7;

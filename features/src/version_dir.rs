@@ -19,7 +19,7 @@ use crate::bounds::Contents;
 use crate::cold_map::{ColdMap, read_cold_map};
 use crate::error::FeaturesError;
 use crate::parts::{Parts, read_parts};
-use crate::table::{ColdItem, Theta, check_features};
+use crate::table::{CHOICE_ABS_MAX, ColdItem, Theta, check_features};
 
 /// The output of a training.
 #[derive(Debug, Clone)]
@@ -27,6 +27,8 @@ pub struct VersionContents<'a> {
     /// The model that was trained.
     pub model: ModelName,
     pub theta: &'a Theta,
+    /// Row-major `items x dim`: the choice vectors of the items of `theta`; empty without.
+    pub choices: &'a [f32],
     /// The prior of user weights and the noise.
     pub prior: &'a Prior,
     /// The smallest and largest label in the training data.
@@ -89,7 +91,7 @@ pub fn write_trained_version(
 ) -> Result<Manifest, FeaturesError> {
     let VersionContents { theta, prior, .. } = contents;
     let mut out = VersionDirWriter::create(dir)?;
-    out.table(item_features::FILE, theta_tables(theta))?;
+    out.table(item_features::FILE, theta_tables(theta, contents.choices))?;
     out.table(prior::FILE, [prior::table(prior, theta.cold_item().features)])?;
     for (name, batches) in part.tables {
         out.table(name, batches)?;
@@ -115,12 +117,13 @@ pub fn write_trained_version(
 }
 
 /// The tables of all items, at least one.
-fn theta_tables(theta: &Theta) -> impl Iterator<Item = RecordBatch> {
+fn theta_tables<'a>(theta: &'a Theta, choices: &'a [f32]) -> impl Iterator<Item = RecordBatch> + 'a {
     let (items, dim) = (theta.items(), theta.dim());
     (0..items.len().max(1)).step_by(ROWS_A_BATCH).map(move |start| {
         let end = (start + ROWS_A_BATCH).min(items.len());
         let features = &theta.features()[start * dim..end * dim];
-        item_features::table(&items[start..end], &theta.offsets()[start..end], features, dim)
+        let choices = choices.get(start * dim..end * dim).unwrap_or_default();
+        item_features::table(&items[start..end], &theta.offsets()[start..end], features, (choices, dim))
     })
 }
 
@@ -143,7 +146,7 @@ pub fn read_version_sharing(dir: &Path, shared: (&Objects, &Catalog)) -> Result<
         checked_file(dir, &manifest, name)?;
     }
     let (prior, cold_features) = read_prior(dir, &manifest)?;
-    let theta = read_theta(dir, &manifest, cold_features)?;
+    let theta = read_theta(dir, &manifest, cold_features, &prior)?;
     let cold_map = read_cold_map(dir, &manifest)?.map(Arc::new);
     Contents { dir, manifest: &manifest, theta: &theta, prior: &prior, cold_map: cold_map.as_deref() }.check()?;
     let parts = read_parts(dir, &manifest, theta.items(), shared)?.map(Arc::new);
@@ -165,20 +168,27 @@ fn read_prior(dir: &Path, manifest: &Manifest) -> Result<(Prior, Vec<f32>), Feat
     Ok((Prior::new(mean, precision, manifest.noise_variance)?, cold_features))
 }
 
-fn read_theta(dir: &Path, manifest: &Manifest, cold_features: Vec<f32>) -> Result<Theta, FeaturesError> {
+fn read_theta(dir: &Path, manifest: &Manifest, cold_features: Vec<f32>, prior: &Prior) -> Result<Theta, FeaturesError> {
     let dim = manifest.dim;
-    let (mut items, mut offsets, mut features) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut items, mut offsets, mut features, mut pulls) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut file = ParquetFile::open(&dir.join(item_features::FILE))?;
     while let Some(batch) = file.next_batch()? {
         let rows = item_features::read_rows(&batch, dim)?;
         for (row, values) in rows.features.chunks_exact(dim).enumerate() {
             check_features(values, dim).map_err(|problem| batch.value_error(row, item_features::FEATURES, &problem))?;
         }
+        for (row, choice) in rows.choices.chunks_exact(dim).enumerate() {
+            if !choice.iter().all(|entry| entry.abs() <= CHOICE_ABS_MAX) {
+                let problem = format!("expected numbers between -{CHOICE_ABS_MAX:e} and {CHOICE_ABS_MAX:e}");
+                return Err(batch.value_error(row, item_features::CHOICES, &problem).into());
+            }
+        }
+        pulls.extend(prior.pulls(&rows.choices));
         items.extend(rows.items);
         offsets.extend(rows.offsets);
         features.extend(rows.features);
     }
     check_rows(dir, manifest, item_features::FILE, items.len())?;
     let cold_item = ColdItem { offset: manifest.cold_item_offset, features: cold_features };
-    Ok(Theta::new(items, offsets, features, cold_item)?)
+    Ok(Theta::new(items, offsets, features, cold_item)?.with_choices(pulls)?)
 }

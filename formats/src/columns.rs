@@ -161,6 +161,12 @@ impl Batch {
         self.batch.columns()
     }
 
+    /// Whether there is a column of this name.
+    #[must_use]
+    pub fn has(&self, column: &str) -> bool {
+        self.batch.schema_ref().index_of(column).is_ok()
+    }
+
     /// The values of a text column.
     ///
     /// # Errors

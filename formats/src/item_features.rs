@@ -6,6 +6,7 @@
 //! | `item` | utf8 |
 //! | `offset` | float |
 //! | `features` | list of float, of one length |
+//! | `choices` | list of float, as long as the features; absent in a version without choice vectors |
 
 use arrow_array::RecordBatch;
 use celeris_model::ItemId;
@@ -19,6 +20,7 @@ pub const FILE: &str = "item_features.parquet";
 pub const ITEM: &str = "item";
 pub const OFFSET: &str = "offset";
 pub const FEATURES: &str = "features";
+pub const CHOICES: &str = "choices";
 
 /// Rows of the file.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,16 +30,22 @@ pub struct ItemFeatureRows {
     pub offsets: Vec<f32>,
     /// Row-major `items x width`.
     pub features: Vec<f32>,
+    /// Row-major `items x width`; empty if the column is absent.
+    pub choices: Vec<f32>,
 }
 
-/// The table of these items, with `features` row-major `items x width`.
+/// The table of these items, with `features` and, if there are any, `choices` row-major `items x width`.
 #[must_use]
-pub fn table(items: &[ItemId], offsets: &[f32], features: &[f32], width: usize) -> RecordBatch {
-    record_batch(vec![
+pub fn table(items: &[ItemId], offsets: &[f32], features: &[f32], (choices, width): (&[f32], usize)) -> RecordBatch {
+    let mut columns = vec![
         (ITEM, text_column(items.iter().map(ItemId::as_str))),
         (OFFSET, number_column(offsets)),
         (FEATURES, vector_column(features, width)),
-    ])
+    ];
+    if !choices.is_empty() {
+        columns.push((CHOICES, vector_column(choices, width)));
+    }
+    record_batch(columns)
 }
 
 /// Reads rows with features of length `width`. Numbers are not checked.
@@ -48,5 +56,6 @@ pub fn read_rows(batch: &Batch, width: usize) -> Result<ItemFeatureRows, FormatE
     let items = batch.parsed(ITEM, str::parse::<ItemId>)?;
     let offsets = batch.numbers::<f32>(OFFSET)?.to_vec();
     let features = batch.lists::<f32>(FEATURES, width)?;
-    Ok(ItemFeatureRows { items, offsets, features })
+    let choices = if batch.has(CHOICES) { batch.lists::<f32>(CHOICES, width)? } else { Vec::new() };
+    Ok(ItemFeatureRows { items, offsets, features, choices })
 }

@@ -6,6 +6,7 @@
 //! | `bias`, `bias_variance` | float | under implicit feedback |
 //! | `factors` | list of float | without latent factors |
 //! | `factor_variances` | list of float | without latent factors, and under implicit feedback |
+//! | `choices` | list of float | if no choice vectors were fitted |
 
 use arrow_array::RecordBatch;
 use celeris_model::ItemId;
@@ -20,6 +21,7 @@ pub const BIAS: &str = "bias";
 pub const BIAS_VARIANCE: &str = "bias_variance";
 pub const FACTORS: &str = "factors";
 pub const FACTOR_VARIANCES: &str = "factor_variances";
+pub const CHOICES: &str = "choices";
 
 /// State of some items; columns that are `None` are absent.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +37,10 @@ pub struct TrainerItems<'a> {
     pub factors: Option<&'a [f32]>,
     /// Row-major `items x latent`.
     pub factor_variances: Option<&'a [f32]>,
+    /// Length of a choice vector.
+    pub dim: usize,
+    /// Row-major `items x dim`.
+    pub choices: Option<&'a [f32]>,
 }
 
 impl TrainerItems<'_> {
@@ -49,6 +55,7 @@ impl TrainerItems<'_> {
             let list = |(name, values): (_, Option<&[f32]>)| Some((name, vector_column(values?, self.latent)));
             columns.extend(lists.into_iter().filter_map(list));
         }
+        columns.extend(self.choices.map(|choices| (CHOICES, vector_column(choices, self.dim))));
         record_batch(columns)
     }
 }

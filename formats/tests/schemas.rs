@@ -32,7 +32,7 @@ fn items() -> [ItemId; 2] {
 }
 
 fn features() -> RecordBatch {
-    item_features::table(&items(), &[0.5, 1.5], &[1.0, 2.0, 3.0, 4.0], 2)
+    item_features::table(&items(), &[0.5, 1.5], &[1.0, 2.0, 3.0, 4.0], (&[], 2))
 }
 
 fn cold_map() -> ColdMapNumbers {
@@ -92,6 +92,8 @@ fn tables_of_a_version_have_the_columns_that_trainers_write() {
         ["part: Utf8".to_owned(), format!("values: {}", list("non-null Float64"))]
     );
     let trainer_items = TrainerItems {
+        dim: 3,
+        choices: None,
         items: &items(),
         latent: 1,
         biases: Some(&[0.5, 1.0]),

@@ -27,9 +27,12 @@ use crate::time::Timestamp;
 pub struct Influence {
     /// The score of a user without observations: `offset + w0·f`.
     pub prior: f64,
-    /// The contribution of each example, in the order of the history. Together with `prior` they
-    /// sum to the score, up to the rounding of the state.
+    /// The contribution of each example by its label, in the order of the history. Together with
+    /// `prior` and `choices` they sum to the score, up to the rounding of the state.
     pub contributions: Vec<f64>,
+    /// The contribution of each example by having been made, whatever its label: `n^-1/2 f^T A^-1 Lambda y_j`.
+    /// Empty if no example has a choice vector.
+    pub choices: Vec<f64>,
 }
 
 impl UserModel {
@@ -62,13 +65,28 @@ impl UserModel {
         Ok(Influence {
             prior: f64::from(offset) + dot(learning.prior().mean(), features),
             contributions: (0..).zip(residuals).map(contribution).collect(),
+            choices: self.choice_shares(learning, history, &towards),
         })
+    }
+
+    /// The contribution of each example's choice vector to the score of an item with `A^-1 f = towards`.
+    fn choice_shares<H: History + ?Sized>(&self, learning: &Learning, history: &H, towards: &[f64]) -> Vec<f64> {
+        let Some(scale) = self.choice_scale() else { return Vec::new() };
+        let latest = latest(history, self.observations());
+        let share = |index| {
+            let example = history.example(index);
+            match learning.choice(&example) {
+                [] => 0.0,
+                choice => scale * retained(learning, example.timestamp, latest) * dot(towards, choice),
+            }
+        };
+        (0..self.observations()).map(share).collect()
     }
 }
 
 /// Residuals under a Gaussian likelihood; they do not depend on the order of the examples.
 fn gaussian_residuals<H: History + ?Sized>(learning: &Learning, history: &H, observations: u64) -> Vec<f64> {
-    let latest = (0..observations).map(|index| history.example(index).timestamp).max().unwrap_or_default();
+    let latest = latest(history, observations);
     let residual = |index| {
         let example = history.example(index);
         let target = learning.weighted_target(&example);
@@ -79,6 +97,11 @@ fn gaussian_residuals<H: History + ?Sized>(learning: &Learning, history: &H, obs
         target.weight * retained(learning, example.timestamp, latest) * difference
     };
     (0..observations).map(residual).collect()
+}
+
+/// The time of the latest example.
+fn latest<H: History + ?Sized>(history: &H, observations: u64) -> Timestamp {
+    (0..observations).map(|index| history.example(index).timestamp).max().unwrap_or_default()
 }
 
 /// Residuals under logistic loss, found by rebuilding the state and taking each example's residual

@@ -220,6 +220,7 @@ fn finish(
         prior_condition: prior.condition(),
     };
     let settled = Settled {
+        choices: false,
         loss: Loss::Implicit,
         dim,
         ratings: ratings.list().len(),
@@ -233,6 +234,8 @@ fn finish(
         item_offsets: vec![0.0; ratings.items()],
         item_features: fit.features,
         user_weights: fit.weights,
+        choices: Vec::new(),
+        pulls: Vec::new(),
         prior,
         cold_item: fit.cold_item,
         label_range: ratings.label_range(),

@@ -37,7 +37,7 @@ pub enum Algorithm {
         /// Maximum number of iterations.
         #[serde(default = "default_iterations")]
         iterations_max: usize,
-        /// See [`TrainSettings::regularization`]; tuned if absent.
+        /// See [`TrainSettings::regularization`]; 1, or under implicit loss tuned, if absent.
         #[serde(default)]
         regularization: Option<f64>,
     },
@@ -437,6 +437,7 @@ fn write_trained(
     let contents = VersionContents {
         model: job.model.clone(),
         theta: &theta,
+        choices: &trained.choices,
         prior: &trained.prior,
         label_range: Some(trained.label_range),
         algorithm: algorithm_name(job),

@@ -35,6 +35,8 @@ pub(crate) struct Recipe<'a> {
     pub(crate) dim: usize,
     pub(crate) seed: u64,
     pub(crate) regularization: f64,
+    /// Whether choice vectors are fitted.
+    pub(crate) choices: bool,
     pub(crate) pinned: &'a Pinned,
 }
 
@@ -55,6 +57,8 @@ pub(crate) struct Learnt {
     pub(crate) weight_mean: DVector<f64>,
     pub(crate) weight_covariance: DMatrix<f64>,
     pub(crate) noise_variance: f64,
+    /// Row-major `items x dim`: the choice vectors; empty without.
+    pub(crate) choices: Vec<f32>,
     /// The state for a later warm start.
     pub(crate) state: Arc<AlsState>,
 }
@@ -66,10 +70,9 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn of(ratings: &Ratings, dim: usize) -> Result<Self, ModelError> {
+    pub(crate) fn of(ratings: &Ratings, dim: usize) -> Self {
         let grouped = Grouped::of(ratings);
-        let side_features = SideFeatures::of(ratings, &grouped, SIDE_FEATURES.min(dim - 1))?;
-        Ok(Self { grouped, side_features })
+        Self { grouped, side_features: SideFeatures::of(ratings, SIDE_FEATURES.min(dim - 1)) }
     }
 
     /// A fit before its first iteration.
@@ -81,6 +84,7 @@ impl Prepared {
             side_features: &side_features.items,
             regularization: recipe.regularization,
             seed: recipe.seed,
+            choices: recipe.choices,
         };
         Als::start(ratings, &self.grouped, start)
     }
@@ -137,7 +141,11 @@ pub(crate) fn fit_weights(
     let dim = cold_features.len();
     let known: Vec<f32> = features.chunks_exact(dim).flat_map(|row| &row[..dim - 1]).copied().collect();
     let shape = Shape { latent: 0, side_features: dim - 1 };
-    let mut als = Als::start(ratings, grouped, Start { shape, side_features: &known, regularization: 1.0, seed: 0 });
+    let mut als = Als::start(
+        ratings,
+        grouped,
+        Start { shape, side_features: &known, regularization: 1.0, seed: 0, choices: false },
+    );
     for _ in 0..REFIT_ITERATIONS {
         als.iterate()?;
     }
@@ -156,6 +164,7 @@ impl Learnt {
     #[expect(clippy::cast_possible_truncation, reason = "tables are held in f32; rounding to the nearest is meant")]
     fn of(ratings: &Ratings, als: Als, cold_features: Vec<f32>) -> Self {
         let state = Arc::new(als.state());
+        let choices = state.choices.clone().unwrap_or_default();
         let dim = als.shape.dim();
         let offsets = als.biases.iter().map(|bias| (als.mean + f64::from(*bias)) as f32).collect();
         let mut weights = als.weights;
@@ -179,23 +188,32 @@ impl Learnt {
             weight_mean: als.weight_mean,
             weight_covariance: als.weight_covariance,
             noise_variance: als.noise_variance,
+            choices,
             state,
         }
     }
 
     /// The version with this prior, and the settings for a later warm start.
     pub(crate) fn trained(self, prior: Prior, label_range: (f32, f32), metrics: Metrics, settled: Settled) -> Trained {
+        let pulls = self.pulls(&prior);
         Trained {
             dim: self.dim,
             item_offsets: self.offsets,
             item_features: self.features,
             user_weights: self.weights,
+            choices: self.choices,
+            pulls,
             prior,
             cold_item: ColdItem { offset: self.cold_offset, features: self.cold_features },
             label_range,
             metrics,
             state: Some(TrainerState { settled, known: Known::Als(self.state) }),
         }
+    }
+
+    /// Row-major `items x dim`: the choice vectors times `Lambda`; empty without.
+    pub(crate) fn pulls(&self, prior: &Prior) -> Vec<f32> {
+        prior.pulls(&self.choices)
     }
 
     /// Scales every feature but the constant to unit RMS over the rated items, and the weights
@@ -222,7 +240,8 @@ impl Learnt {
         for (x, rms) in rows.flat_map(|row| row.iter_mut().zip(&scale)) {
             *x = (f64::from(*x) / rms) as f32;
         }
-        for (w, rms) in self.weights.chunks_exact_mut(dim).flat_map(|row| row.iter_mut().zip(&scale)) {
+        let rows = self.weights.chunks_exact_mut(dim).chain(self.choices.chunks_exact_mut(dim));
+        for (w, rms) in rows.flat_map(|row| row.iter_mut().zip(&scale)) {
             *w = (f64::from(*w) * rms) as f32;
         }
         self.weight_mean.component_mul_assign(&scale);

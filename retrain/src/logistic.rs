@@ -225,12 +225,12 @@ pub(crate) fn train_logistic(
     progress: &dyn Progress,
 ) -> Result<Trained, RetrainError> {
     let regularization = settings.regularization.unwrap_or(1.0);
-    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
+    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, choices: false, pinned };
     let iterations = ITERATIONS_MIN.min(settings.iterations_max);
     let tuned = tune(ratings, recipe, iterations, progress)?;
     let base = BaseRate::of(ratings);
     let working = base.working(ratings)?;
-    let learnt = learn(&working, &Prepared::of(&working, settings.dim)?, recipe, |iteration, _| {
+    let learnt = learn(&working, &Prepared::of(&working, settings.dim), recipe, |iteration, _| {
         progress.report(Step { phase: Phase::Training, fraction: iteration as f32 / iterations as f32 });
         iteration >= iterations
     })?;
@@ -248,7 +248,7 @@ pub(crate) fn refresh_logistic(
 ) -> Result<Trained, RetrainError> {
     let (settled, state) = (fresh.settled, fresh.state);
     let regularization = settings.regularization.unwrap_or(settled.regularization);
-    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
+    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, choices: false, pinned };
     let base = BaseRate::of(ratings);
     let held = HeldRows::of(ratings, fresh.rows, settings.seed);
     let asked = held.as_ref().map(|held| base.working(&held.asked)).transpose()?;
@@ -304,6 +304,7 @@ fn finish(
         dim: learnt.dim,
         ratings: ratings.list().len(),
         regularization,
+        choices: false,
         prior_scale: tuned.scale,
         gain: tuned.gain,
         noise_variance: prior.noise_variance(),
@@ -323,7 +324,7 @@ fn tune(ratings: &Ratings, recipe: Recipe, iterations: usize, progress: &dyn Pro
     for (fold, (known, asked)) in folds.iter().enumerate() {
         let base = BaseRate::of(known);
         let working = base.working(known)?;
-        let learnt = learn(&working, &Prepared::of(&working, recipe.dim)?, recipe, |iteration, _| {
+        let learnt = learn(&working, &Prepared::of(&working, recipe.dim), recipe, |iteration, _| {
             let within = 0.5 * iteration as f32 / iterations as f32;
             progress.report(Step { phase: Phase::Tuning, fraction: (fold as f32 + within) / folds.len() as f32 });
             iteration >= iterations

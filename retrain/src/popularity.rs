@@ -101,6 +101,8 @@ pub fn train_popularity(ratings: &Ratings, settings: &TrainSettings, pinned: &Pi
         item_offsets: fit.offsets.iter().map(|offset| *offset as f32).collect(),
         item_features,
         user_weights: vec![0.0; ratings.users() * dim],
+        choices: Vec::new(),
+        pulls: Vec::new(),
         prior,
         cold_item,
         label_range: ratings.label_range(),

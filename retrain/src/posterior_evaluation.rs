@@ -6,10 +6,7 @@ use rayon::prelude::*;
 use crate::learn::Learnt;
 use crate::ratings::{Entry, Rating, Ratings, Rows};
 
-/// Users per partial sum; fixed, so that sums do not depend on the number of threads.
-const CHUNK_USERS: usize = 64;
-
-/// Ratings per partial sum; fixed for the same reason.
+/// Ratings per partial sum; fixed, so that sums do not depend on the number of threads.
 const CHUNK_RATINGS: usize = 1 << 15;
 
 /// Maximum number of evaluated users: two thousand are enough to tell settings apart.
@@ -35,6 +32,18 @@ impl Errors {
     /// The `sigma^2` under which the label intervals match the errors.
     pub(crate) fn noise_variance(&self) -> f64 {
         self.relative_squares / self.count
+    }
+
+    pub(crate) fn sum(all: &[Self]) -> Self {
+        all.iter().fold(Self::default(), |sum, errors| sum.plus(*errors))
+    }
+
+    /// By how much the squared errors of these users are larger than in `others`, in sum and as standard error of the sum.
+    pub(crate) fn excess(these: &[Self], others: &[Self]) -> (f64, f64) {
+        let differences: Vec<f64> = these.iter().zip(others).map(|(one, other)| one.squares - other.squares).collect();
+        let (sum, count) = (differences.iter().sum::<f64>(), differences.len() as f64);
+        let spread: f64 = differences.iter().map(|difference| (difference - sum / count).powi(2)).sum();
+        (sum, spread.sqrt())
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {
@@ -73,25 +82,30 @@ impl HeldOut {
     /// # Errors
     /// [`ModelError`] if a posterior cannot be computed.
     pub(crate) fn errors(&self, learnt: &Learnt, prior: &Prior) -> Result<Errors, ModelError> {
-        let learning = Learning::from(prior.clone());
-        let chunks: Vec<Result<Errors, ModelError>> = self
-            .users
-            .par_chunks(CHUNK_USERS)
-            .map(|users| {
-                users
-                    .iter()
-                    .try_fold(Errors::default(), |sum, user| Ok(sum.plus(self.user_errors(*user, learnt, &learning)?)))
-            })
-            .collect();
-        chunks.into_iter().try_fold(Errors::default(), |sum, chunk| Ok(sum.plus(chunk?)))
+        Ok(Errors::sum(&self.errors_by_user(learnt, prior)?))
     }
 
-    fn user_errors(&self, user: usize, learnt: &Learnt, learning: &Learning) -> Result<Errors, ModelError> {
-        let history: Vec<Example> = self.known.row(user).iter().map(|entry| learnt.example(entry)).collect();
+    /// [`HeldOut::errors`] of each evaluated user, in the same order for every fit.
+    ///
+    /// # Errors
+    /// As [`HeldOut::errors`].
+    pub(crate) fn errors_by_user(&self, learnt: &Learnt, prior: &Prior) -> Result<Vec<Errors>, ModelError> {
+        let learning = Learning::from(prior.clone());
+        let pulls = learnt.pulls(prior);
+        self.users.par_iter().map(|user| self.user_errors(*user, (learnt, &pulls), &learning)).collect()
+    }
+
+    fn user_errors(
+        &self,
+        user: usize,
+        (learnt, pulls): (&Learnt, &[f32]),
+        learning: &Learning,
+    ) -> Result<Errors, ModelError> {
+        let history: Vec<Example> = self.known.row(user).iter().map(|entry| learnt.example(entry, pulls)).collect();
         let model = UserModel::rebuild(learning, history.as_slice(), history.len() as u64)?;
         let mut errors = Errors::default();
         for entry in self.asked.row(user) {
-            let example = learnt.example(entry);
+            let example = learnt.example(entry, &[]);
             let estimate = model.estimate(learning, example.offset, example.features);
             let variance = f64::from(estimate.std_error).powi(2) / learning.noise_variance();
             let cut = estimate.score.clamp(self.label_range.0, self.label_range.1);
@@ -106,7 +120,8 @@ impl HeldOut {
 }
 
 impl Learnt {
-    fn example(&self, entry: &Entry) -> Example<'_> {
+    /// The rating as an example; `pulls` are those of all items, or empty.
+    fn example<'a>(&'a self, entry: &Entry, pulls: &'a [f32]) -> Example<'a> {
         let item = entry.other as usize;
         Example {
             features: &self.features[item * self.dim..][..self.dim],
@@ -115,6 +130,7 @@ impl Learnt {
             weight: entry.weight,
             timestamp: Timestamp::default(),
             taken_before: None,
+            choice: pulls.get(item * self.dim..(item + 1) * self.dim).unwrap_or_default(),
         }
     }
 

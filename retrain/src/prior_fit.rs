@@ -3,24 +3,13 @@
 use celeris_model::Prior;
 use celeris_model::linear::symmetric_eigen;
 pub use celeris_model::prior::CONDITION_MAX;
-use nalgebra::{DMatrix, DVector};
+use nalgebra::DMatrix;
 
 use crate::error::RetrainError;
 use crate::learn::Learnt;
 
 /// Target slightly below [`CONDITION_MAX`], to allow for rounding.
 pub(crate) const CONDITION_TARGET: f64 = 0.99 * CONDITION_MAX;
-
-/// Factors of the variance by which the prior of the weights of latent factors is widened, and that
-/// of a user's weight of popularity is narrowed, relative to the fit.
-///
-/// These choose a behaviour, not accuracy: with the fitted prior, three good labels of well-known
-/// films raise all well-known films more than similar films, because popularity differs between
-/// items more than any factor. With these values, the first labels of a user mostly change the
-/// weights of factors. Both were chosen on ml-latest-small, where they cost about 0.6 % of the
-/// held-out error.
-const FACTOR_WIDENING: f64 = 2.0;
-const POPULARITY_NARROWING: f64 = 8.0;
 
 /// `w0` and `Lambda = scale * sigma^2 S^-1` from the estimated population: `S` is the covariance of
 /// the users' posterior means plus their posterior covariances (the M step of empirical Bayes), so
@@ -46,23 +35,11 @@ pub(crate) fn fit_absolute_prior(learnt: &Learnt, scale: f64) -> Result<Prior, R
 
 fn population_precision(learnt: &Learnt) -> Result<DMatrix<f64>, RetrainError> {
     let not_definite = celeris_model::ModelError::NotPositiveDefinite { what: "the covariance of user weights" };
-    Ok(bounded_inverse(adjusted(learnt)).ok_or(not_definite)?)
+    Ok(bounded_inverse(learnt.weight_covariance.clone()).ok_or(not_definite)?)
 }
 
 fn of_precision(learnt: &Learnt, precision: &DMatrix<f64>, noise_variance: f64) -> Result<Prior, RetrainError> {
     Ok(Prior::new(learnt.weight_mean.as_slice().to_vec(), precision.as_slice().to_vec(), noise_variance)?)
-}
-
-/// `S` with the variances of factors widened and that of popularity narrowed; correlations are
-/// unchanged.
-fn adjusted(learnt: &Learnt) -> DMatrix<f64> {
-    let latent = learnt.shape.latent;
-    let deviations = DVector::from_fn(learnt.dim, |coordinate, _| match coordinate {
-        _ if coordinate < latent => FACTOR_WIDENING.sqrt(),
-        _ if coordinate == latent && learnt.shape.side_features > 0 => POPULARITY_NARROWING.sqrt().recip(),
-        _ => 1.0,
-    });
-    learnt.weight_covariance.component_mul(&(&deviations * deviations.transpose()))
 }
 
 /// The inverse with its largest eigenvalues lowered until the condition is within bounds:
@@ -87,6 +64,7 @@ fn bounded_inverse(covariance: DMatrix<f64>) -> Option<DMatrix<f64>> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
     use celeris_model::linear::cholesky;
+    use nalgebra::DVector;
 
     use super::*;
 

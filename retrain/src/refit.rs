@@ -68,7 +68,7 @@ pub(crate) fn refit(
     error: impl Fn(&Learnt) -> Result<f64, RetrainError>,
     progress: &dyn Progress,
 ) -> Result<Refit, RetrainError> {
-    let prepared = Prepared::of(ratings, recipe.dim)?;
+    let prepared = Prepared::of(ratings, recipe.dim);
     let mut als = prepared.begin(ratings, recipe);
     als.resume(state);
     let report = |iteration: usize, of: usize| {

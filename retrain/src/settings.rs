@@ -25,7 +25,7 @@ pub struct TrainSettings {
     pub threads: NonZeroUsize,
     /// Maximum number of iterations.
     pub iterations_max: usize,
-    /// Share of the partners' variances in every row's ridge; `None` tunes it.
+    /// Share of the partners' variances in every row's ridge; `None` is 1, or under implicit loss tunes it.
     pub regularization: Option<f64>,
     /// The loss, which selects the trainer: for graded labels, clicks, or implicit feedback, where
     /// `regularization` is the `lambda` of Hu et al. (2008).

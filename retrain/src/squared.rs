@@ -12,7 +12,7 @@ use crate::refit::{Fresh, HeldRows, refit};
 use crate::settings::TrainSettings;
 use crate::state::Settled;
 use crate::trained::{Metrics, Trained};
-use crate::tuning::{HeldOutFigures, Tuned, tune};
+use crate::tuning::{HeldOutFigures, REGULARIZATION, Tuned, tune};
 
 /// Minimum number of held-out ratings to estimate the noise variance from them; with fewer, that of
 /// the earlier training is scaled by the change of the trainer's own estimate.
@@ -24,11 +24,11 @@ pub(crate) fn train_squared(
     pinned: &Pinned,
     progress: &dyn Progress,
 ) -> Result<Trained, RetrainError> {
-    let regularization = settings.regularization.unwrap_or_default();
-    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
+    let regularization = settings.regularization.unwrap_or(REGULARIZATION);
+    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, choices: false, pinned };
     let tuned = tune(ratings, recipe, settings, progress)?;
-    let recipe = Recipe { regularization: tuned.regularization, ..recipe };
-    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim)?, recipe, |iteration, _| {
+    let recipe = Recipe { choices: tuned.choices, ..recipe };
+    let learnt = learn(ratings, &Prepared::of(ratings, settings.dim), recipe, |iteration, _| {
         progress.report(Step { phase: Phase::Training, fraction: iteration as f32 / tuned.iterations as f32 });
         iteration >= tuned.iterations
     })?;
@@ -44,7 +44,8 @@ pub(crate) fn refresh_squared(
 ) -> Result<Trained, RetrainError> {
     let settled = fresh.settled;
     let regularization = settings.regularization.unwrap_or(settled.regularization);
-    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, pinned };
+    let choices = settled.choices;
+    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, choices, pinned };
     let held = HeldRows::of(ratings, fresh.rows, settings.seed);
     let served = held.as_ref().map(|held| HeldOut::new(&held.known, &held.asked));
     let evaluate = |learnt: &Learnt| -> Result<Option<Errors>, RetrainError> {
@@ -66,7 +67,7 @@ pub(crate) fn refresh_squared(
     finish(
         ratings,
         refit.learnt,
-        Tuned { regularization, iterations: refit.iterations, prior_scale, held_out: Some(figures) },
+        Tuned { regularization, choices, iterations: refit.iterations, prior_scale, held_out: Some(figures) },
     )
 }
 
@@ -99,6 +100,7 @@ fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, Re
         dim: learnt.dim,
         ratings: ratings.list().len(),
         regularization: tuned.regularization,
+        choices: tuned.choices,
         prior_scale: tuned.prior_scale,
         gain: 1.0,
         noise_variance,

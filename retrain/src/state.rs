@@ -14,7 +14,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use celeris_formats::columns::ROWS_A_BATCH;
-use celeris_formats::trainer_items::{self, BIAS, BIAS_VARIANCE, FACTOR_VARIANCES, FACTORS, ITEM, TrainerItems};
+use celeris_formats::trainer_items::{
+    self, BIAS, BIAS_VARIANCE, CHOICES, FACTOR_VARIANCES, FACTORS, ITEM, TrainerItems,
+};
 use celeris_formats::version_dir::TRAINER_STATE_FILE;
 use celeris_formats::{FormatError, Manifest, ParquetFile, RecordBatch, checked_file};
 use celeris_model::{ItemId, Loss};
@@ -33,6 +35,9 @@ pub(crate) struct Settled {
     /// Number of ratings in the training.
     pub(crate) ratings: usize,
     pub(crate) regularization: f64,
+    /// Whether choice vectors were fitted.
+    #[serde(default)]
+    pub(crate) choices: bool,
     pub(crate) prior_scale: f64,
     /// Gain by which log-odds of clicks are shrunk; 1 for other losses.
     pub(crate) gain: f64,
@@ -85,6 +90,7 @@ impl TrainerState {
                 state.factor_variances.resize(items * latent, 1.0);
                 state.biases.resize(items, 0.0);
                 state.bias_variances.resize(items, state.population.bias_variance as f32);
+                state.choices.iter_mut().for_each(|choices| choices.resize(items * self.settled.dim, 0.0));
                 Known::Als(Arc::new(state))
             }
             Known::Implicit(factors) if factors.len() < items * latent => {
@@ -111,7 +117,7 @@ impl TrainerState {
     }
 
     fn batch(&self, items: &[ItemId], rows: std::ops::Range<usize>) -> RecordBatch {
-        let latent = self.settled.latent();
+        let (latent, dim) = (self.settled.latent(), self.settled.dim);
         let factors = rows.start * latent..rows.end * latent;
         let items = TrainerItems {
             items: &items[rows.clone()],
@@ -120,11 +126,14 @@ impl TrainerState {
             bias_variances: None,
             factors: None,
             factor_variances: None,
+            dim: self.settled.dim,
+            choices: None,
         };
         let items = match &self.known {
             Known::Als(state) => TrainerItems {
                 biases: Some(&state.biases[rows.clone()]),
-                bias_variances: Some(&state.bias_variances[rows]),
+                bias_variances: Some(&state.bias_variances[rows.clone()]),
+                choices: state.choices.as_ref().map(|choices| &choices[rows.start * dim..rows.end * dim]),
                 factors: Some(&state.factors[factors.clone()]),
                 factor_variances: Some(&state.factor_variances[factors]),
                 ..items
@@ -184,6 +193,7 @@ fn read_als(
         factor_variances: vec![1.0; count * latent],
         biases: vec![0.0; count],
         bias_variances: vec![population.bias_variance as f32; count],
+        choices: settled.choices.then(|| vec![0.0; count * dim]),
         population,
     };
     let mut file = ParquetFile::open(path)?;
@@ -193,12 +203,16 @@ fn read_als(
         let variances = batch.numbers::<f32>(BIAS_VARIANCE)?;
         let list = |column| if latent > 0 { batch.lists::<f32>(column, latent) } else { Ok(Vec::new()) };
         let (factors, factor_variances) = (list(FACTORS)?, list(FACTOR_VARIANCES)?);
+        let choices = if settled.choices { batch.lists::<f32>(CHOICES, dim)? } else { Vec::new() };
         for (row, item) in names.iter().flatten().enumerate() {
             let Some(item) = number(item).map(|item| item as usize) else { continue };
             (state.biases[item], state.bias_variances[item]) = (biases[row], variances[row]);
             state.factors[item * latent..][..latent].copy_from_slice(&factors[row * latent..][..latent]);
             state.factor_variances[item * latent..][..latent]
                 .copy_from_slice(&factor_variances[row * latent..][..latent]);
+            if let Some(known) = &mut state.choices {
+                known[item * dim..][..dim].copy_from_slice(&choices[row * dim..][..dim]);
+            }
         }
     }
     Ok(state)

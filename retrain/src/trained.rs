@@ -85,6 +85,10 @@ pub struct Trained {
     pub item_features: Vec<f32>,
     /// Row-major `users x dim`: the trainer's own weights, which are not served.
     pub user_weights: Vec<f32>,
+    /// Row-major `items x dim`: the choice vectors of the items; empty for a version without.
+    pub choices: Vec<f32>,
+    /// Row-major `items x dim`: `Lambda y` for each choice vector `y`; empty for a version without.
+    pub pulls: Vec<f32>,
     /// The prior of all users.
     pub prior: Prior,
     /// Offset and features of items that were not trained.
@@ -111,6 +115,7 @@ impl Trained {
             weight: rating.weight,
             timestamp: Timestamp::default(),
             taken_before: None,
+            choice: self.pulls.get(item * self.dim..(item + 1) * self.dim).unwrap_or_default(),
         }
     }
 

@@ -52,6 +52,10 @@ pub struct Reason {
     observation_id: Option<ObservationId>,
     /// Its contribution to the score; positive contributions raise it.
     contribution: f64,
+    /// The part of the contribution that it has because the user took the item at all, whatever the label; absent under a
+    /// version without choice vectors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_choice: Option<f64>,
 }
 
 /// A computed part of the features, and what it adds to the score.
@@ -97,8 +101,8 @@ pub struct WhyReply {
 
 impl From<Because> for Reason {
     fn from(because: Because) -> Self {
-        let Because { item, label, weight, timestamp, observation_id, contribution } = because;
-        Self { item, label, weight, timestamp: timestamp.0, observation_id, contribution }
+        let Because { item, label, weight, timestamp, observation_id, contribution, of_choice } = because;
+        Self { item, label, weight, timestamp: timestamp.0, observation_id, contribution, of_choice }
     }
 }
 

@@ -46,6 +46,7 @@ impl World {
                 weight: 1.0,
                 timestamp: Timestamp(0),
                 taken_before: None,
+                choice: &[],
             })
             .collect();
         let user = UserModel::rebuild(&learning, examples.as_slice(), 6).unwrap();

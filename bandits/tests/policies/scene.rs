@@ -28,6 +28,7 @@ impl Scene {
             weight: 1.0,
             timestamp: Timestamp(0),
             taken_before: None,
+            choice: &[],
         };
         let history: Vec<Example> = rated.chunks_exact(dim).map(example).collect();
         let posterior = UserModel::rebuild(&learning, history.as_slice(), 4).unwrap();

@@ -114,6 +114,7 @@ fn a_certain_user_is_ranked_by_score() {
             weight: 1e8,
             timestamp: Timestamp(0),
             taken_before: None,
+            choice: &[],
         })
         .collect();
     scene.posterior = UserModel::rebuild(&scene.learning, history.as_slice(), 3).unwrap();

@@ -36,6 +36,7 @@ fn first_slots_have_the_probabilities_of_vowpal_wabbit() {
             weight: 1.0,
             timestamp: Timestamp(0),
             taken_before: None,
+            choice: &[],
         };
         let history = vec![example; case.learnt as usize - 1];
         scene.posterior = UserModel::rebuild(&scene.learning, history.as_slice(), case.learnt - 1).unwrap();

@@ -26,6 +26,7 @@ impl History for Past {
             weight: 1.0,
             timestamp: Timestamp::default(),
             taken_before: None,
+            choice: &[],
         }
     }
 }

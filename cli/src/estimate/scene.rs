@@ -85,6 +85,7 @@ pub fn write_version_with(dir: &Path, model: ModelName, theta: &Theta, part: Tra
     let contents = VersionContents {
         model,
         theta,
+        choices: &[],
         prior: &prior(theta.dim()).map_err(Failure::other)?,
         label_range: None,
         algorithm: "invented".to_owned(),

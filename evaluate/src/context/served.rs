@@ -28,6 +28,7 @@ impl History for Past {
             weight: 1.0,
             timestamp: Timestamp::default(),
             taken_before: None,
+            choice: &[],
         }
     }
 }

@@ -161,6 +161,7 @@ pub(super) fn learnt(
         weight: 1.0,
         timestamp: Timestamp::default(),
         taken_before: None,
+        choice: &[],
     });
     let history: Vec<Example> = examples.collect();
     Ok(UserModel::rebuild(learning, history.as_slice(), history.len() as u64)?)

@@ -103,6 +103,7 @@ pub fn served_rmse(dir: &Path, data: &Data, learnt: usize) -> anyhow::Result<f64
             weight: 1.0,
             timestamp,
             taken_before: None,
+            choice: &[],
         }
     };
     let mut histories: HashMap<&str, Vec<Example>> = HashMap::new();
@@ -137,7 +138,8 @@ pub fn served_weights(dir: &Path, data: &Data) -> anyhow::Result<Vectors> {
         let timestamp = Timestamp::default();
         let taken_before = takings.next((rating.user.as_str(), rating.item.as_str()), rating.label, timestamp);
         let (features, offset) = (row.features, row.offset);
-        let example = Example { features, label: rating.label, offset, weight: 1.0, timestamp, taken_before };
+        let example =
+            Example { features, label: rating.label, offset, weight: 1.0, timestamp, taken_before, choice: &[] };
         histories.entry(rating.user.as_str()).or_default().push(example);
     }
     let weights = |(user, history): (&str, Vec<Example>)| {

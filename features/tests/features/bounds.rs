@@ -44,6 +44,7 @@ impl Figures {
         let contents = VersionContents {
             model: ModelName::new("films").unwrap(),
             theta: &theta,
+            choices: &[],
             prior: &Prior::new(vec![self.mean, 0.1], precision, self.noise).unwrap(),
             label_range: self.label_range,
             algorithm: self.algorithm.clone(),

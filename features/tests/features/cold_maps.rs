@@ -45,6 +45,7 @@ fn write(dir: &Path, map: &ColdMap) {
     let contents = VersionContents {
         model: ModelName::new("films").unwrap(),
         theta: &Theta::untrained(DIM),
+        choices: &[],
         prior: &prior,
         label_range: None,
         algorithm: "none".to_owned(),
@@ -85,6 +86,7 @@ fn the_variance_is_that_of_scores_under_drawn_weights_and_drawn_residuals() {
         weight: 1.0,
         timestamp: Timestamp(0),
         taken_before: None,
+        choice: &[],
     }];
     let user = UserModel::rebuild(&learning, examples.as_slice(), 1).unwrap();
     let mut sampler = user.sampler(&learning).unwrap();

@@ -26,6 +26,7 @@ fn write(dir: &Path) {
     let contents = VersionContents {
         model: ModelName::new("films").unwrap(),
         theta: &theta(),
+        choices: &[],
         prior: &prior(),
         label_range: Some((0.5, 5.0)),
         algorithm: "als".to_owned(),
@@ -57,6 +58,7 @@ fn a_version_is_never_overwritten() {
     let contents = VersionContents {
         model: ModelName::new("films").unwrap(),
         theta: &Theta::untrained(DIM),
+        choices: &[],
         prior: &prior(),
         label_range: None,
         algorithm: "none".to_owned(),

@@ -71,6 +71,7 @@ pub(super) fn write_untrained(dir: &Path, config: &ModelConfig, created: Timesta
     let contents = VersionContents {
         model: config.name.clone(),
         theta: &Theta::untrained(config.dim),
+        choices: &[],
         // With this prior, one observation of the constant feature moves a new user's bias half of
         // the way to the label.
         prior: &Prior::isotropic(config.dim, 1.0, 1.0)?,

@@ -63,6 +63,7 @@ fn write_finished(dir: &Path) {
     let contents = VersionContents {
         model: name("films"),
         theta: &theta,
+        choices: &[],
         prior: &Prior::isotropic(2, 2.0, 0.5).unwrap(),
         label_range: Some((0.5, 5.0)),
         algorithm: "als".to_owned(),

@@ -12,6 +12,7 @@
 
 use std::cell::Cell;
 
+use super::choices::Choices;
 use super::learning::{HalfLife, Learning, Likelihood, Loss};
 use super::prior::Prior;
 use super::user_model::{Example, History};
@@ -65,6 +66,8 @@ pub struct GramSums {
     gram: Vec<f64>,
     /// `sum curvature x (target - x·w0)`.
     moment: Vec<f64>,
+    /// The sum over the choice vectors, if any example had one.
+    choices: Option<Choices>,
     /// Number of observations in the sums.
     observations: u64,
     /// Timestamp of the latest observation, to which the sums have decayed. Set only with a
@@ -98,12 +101,13 @@ impl GramSums {
 
     /// Serialises the sums as little-endian 8-byte words: `dim`, observations, 1 or 0 for whether
     /// there is a latest time, that time in Unix milliseconds or 0, `dim` entries of the moment,
-    /// `dim (dim + 1) / 2` of the Gram matrix.
+    /// `dim (dim + 1) / 2` of the Gram matrix; and if there are choices, their number and the `dim` entries of their sum.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let latest = self.latest.map_or(0, |time| time.0.cast_unsigned());
         let head = [self.dim() as u64, self.observations, u64::from(self.latest.is_some()), latest];
-        let sums = self.moment.iter().chain(&self.gram).map(|sum| sum.to_bits());
+        let choices = self.choices.iter().flat_map(Choices::numbers);
+        let sums = self.moment.iter().chain(&self.gram).copied().chain(choices).map(f64::to_bits);
         head.into_iter().chain(sums).flat_map(u64::to_le_bytes).collect()
     }
 
@@ -115,20 +119,34 @@ impl GramSums {
         let (dim, observations, forgets, latest) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let sums: Vec<f64> = words.map(f64::from_bits).collect();
         let dim = usize::try_from(dim).ok().filter(|dim| *dim <= sums.len())?;
-        let whole = rest.is_empty() && forgets <= 1 && sums.len() == dim + dim * (dim + 1) / 2;
+        let gram_end = dim + dim * (dim + 1) / 2;
+        let whole = rest.is_empty() && forgets <= 1 && [gram_end, gram_end + 1 + dim].contains(&sums.len());
         let latest = (forgets == 1).then_some(Timestamp(latest.cast_signed()));
-        whole.then(|| Self { moment: sums[..dim].to_vec(), gram: sums[dim..].to_vec(), observations, latest })
+        whole.then(|| Self {
+            moment: sums[..dim].to_vec(),
+            gram: sums[dim..gram_end].to_vec(),
+            choices: Choices::from_numbers(&sums[gram_end..]),
+            observations,
+            latest,
+        })
     }
 
     /// Size on the heap and inline.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of::<f64>() * (self.gram.capacity() + self.moment.capacity())
+        let choices = self.choices.as_ref().map_or(0, Choices::bytes);
+        size_of::<Self>() + size_of::<f64>() * (self.gram.capacity() + self.moment.capacity()) + choices
     }
 
     /// Sums over no observations, for features of length `dim`.
     #[must_use]
     pub fn empty(dim: usize) -> Self {
-        Self { gram: vec![0.0; dim * (dim + 1) / 2], moment: vec![0.0; dim], observations: 0, latest: None }
+        let (gram, moment) = (vec![0.0; dim * (dim + 1) / 2], vec![0.0; dim]);
+        Self { gram, moment, choices: None, observations: 0, latest: None }
+    }
+
+    /// The sum over the choice vectors, if any example had one.
+    pub(crate) fn choices(&self) -> Option<&Choices> {
+        self.choices.as_ref()
     }
 
     /// Adds the examples from the first one not yet in the sums up to, not including, `end`.
@@ -183,6 +201,9 @@ impl GramSums {
                 Loss::Logistic => newton::add_around_mode(&block, self)?,
             };
             entered(&block, &point);
+            for index in self.observations..next {
+                Choices::add_to(&mut self.choices, learning.choice(&history.example(index)), retained);
+            }
             self.observations = next;
         }
         Ok(())
@@ -196,6 +217,7 @@ impl GramSums {
         let retained = half_life.retained(latest, time);
         if retained < 1.0 {
             self.gram.iter_mut().chain(&mut self.moment).for_each(|sum| *sum *= retained);
+            self.choices.iter_mut().for_each(|choices| choices.fade(retained));
         }
         half_life.retained(time, latest)
     }

@@ -243,6 +243,11 @@ impl Learning {
         Estimate { score: estimate.score, ..self.estimate(0.0, score, variance) }
     }
 
+    /// The choice vector of `example`, times `Lambda`; empty under losses other than the squared one, whose states have no choices.
+    pub(crate) fn choice<'a>(&self, example: &Example<'a>) -> &'a [f32] {
+        if self.loss == Loss::Squared { example.choice } else { &[] }
+    }
+
     /// The target and weight of `example` under this loss.
     pub(crate) fn weighted_target(&self, example: &Example) -> WeightedTarget {
         let (label, offset) = (f64::from(self.limited(example.label)), f64::from(example.offset));

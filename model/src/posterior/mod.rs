@@ -2,6 +2,7 @@
 //! canonical form.
 
 pub mod canonical;
+mod choices;
 pub mod learning;
 pub mod prediction_loss;
 pub mod preference;

@@ -1,7 +1,7 @@
 //! The prior of a user before their first observation.
 
 use crate::error::ModelError;
-use crate::linear::{cholesky, norm_inf, symmetric_eigen};
+use crate::linear::{Real, cholesky, norm_inf, symmetric_eigen};
 
 /// The largest condition number of a version's precision for which states in `f32` are accurate.
 pub const CONDITION_MAX: f64 = 1e4;
@@ -105,6 +105,24 @@ impl Prior {
     #[must_use]
     pub fn noise_variance(&self) -> f64 {
         self.noise_variance
+    }
+
+    /// `Lambda y` for choice vectors `y`, row-major with rows of length `dim` as `choices` (see [`crate::Example::choice`]).
+    #[must_use]
+    pub fn pulls(&self, choices: &[f32]) -> Vec<f32> {
+        let dim = self.dim();
+        let mut pull = vec![0.0; dim];
+        let mut pulls = Vec::with_capacity(choices.len());
+        for choice in choices.chunks_exact(dim) {
+            pull.fill(0.0);
+            for (row, entry) in self.precision.chunks_exact(dim).zip(choice) {
+                for (sum, precision) in pull.iter_mut().zip(row) {
+                    *sum += precision * f64::from(*entry);
+                }
+            }
+            pulls.extend(pull.iter().map(|entry| <f32 as Real>::from_f64(*entry)));
+        }
+        pulls
     }
 
     /// The 2-norm condition number of `Lambda`.

@@ -18,8 +18,10 @@ use celeris_kernel as kernel;
 /// anyway: a step then reads and writes the matrix once instead of reading it twice.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State<T> {
-    /// Length `dim`.
+    /// Length `dim`, shifted by the user's choices if there are any.
     pub(crate) weights: Vec<T>,
+    /// The weights without that shift; empty if there are no choices (see [`super::choices`]).
+    pub(crate) unshifted: Vec<T>,
     /// `A^-1` before the last step: row-major `dim x dim`, symmetric positive definite.
     pub(crate) earlier: Vec<T>,
     /// The rank-one reduction of the last step, not yet applied: length `dim`.
@@ -37,6 +39,8 @@ pub(crate) trait Steps: Real + 'static {
         features: &[f32],
         out: &mut [Self],
     ) -> [Self; 2];
+    /// `out = matrix * vector` for a symmetric matrix.
+    fn multiply(matrix: &[Self], vector: &[Self], out: &mut [Self]);
     /// The thread's scratch buffer.
     fn scratch() -> &'static LocalKey<Cell<Vec<Self>>>;
 
@@ -61,6 +65,10 @@ impl Steps for f32 {
         out: &mut [f32],
     ) -> [f32; 2] {
         kernel::reduce_and_multiply(matrix, reduction, weights, features, out)
+    }
+
+    fn multiply(matrix: &[f32], vector: &[f32], out: &mut [f32]) {
+        kernel::multiply(matrix, vector, vector, out);
     }
 
     fn scratch() -> &'static LocalKey<Cell<Vec<f32>>> {
@@ -90,6 +98,15 @@ impl Steps for f64 {
         [dot(out, features), dot(weights, features)]
     }
 
+    fn multiply(matrix: &[f64], vector: &[f64], out: &mut [f64]) {
+        out.fill(0.0);
+        for (row, factor) in matrix.chunks_exact(vector.len()).zip(vector) {
+            for (entry, sum) in row.iter().zip(out.iter_mut()) {
+                *sum += factor * entry;
+            }
+        }
+    }
+
     fn scratch() -> &'static LocalKey<Cell<Vec<f64>>> {
         thread_local! {
             static SCRATCH: Cell<Vec<f64>> = const { Cell::new(Vec::new()) };
@@ -102,6 +119,7 @@ impl<T: Steps> State<T> {
     pub(crate) fn round(weights: &[f64], gram_inverse: &[f64]) -> Self {
         Self {
             weights: weights.iter().map(|entry| T::from_f64(*entry)).collect(),
+            unshifted: Vec::new(),
             earlier: gram_inverse.iter().map(|entry| T::from_f64(*entry)).collect(),
             reduction: vec![T::ZERO; weights.len()],
         }
@@ -125,7 +143,8 @@ impl<T: Steps> State<T> {
     /// Under logistic loss the step ends at the exact mode of the Gaussian before it times the
     /// example's likelihood.
     pub(crate) fn absorb(&mut self, features: &[f32], target: &WeightedTarget) {
-        let Self { weights, earlier, reduction } = self;
+        let Self { weights, unshifted, earlier, reduction } = self;
+        let weights = if unshifted.is_empty() { weights } else { unshifted };
         T::with_scratch(weights.len(), |v| {
             let [spread, response] = T::reduce_and_multiply(earlier, reduction, weights, features, v);
             // Rounding must not make the spread, a variance, negative.
@@ -135,6 +154,20 @@ impl<T: Steps> State<T> {
             let root = (curvature / (1.0 + curvature * spread)).sqrt();
             advance(weights, reduction, v, T::from_f64(target.weight * local.slope), T::from_f64(root));
         });
+    }
+
+    /// Shifts the weights by the user's choices: `w = w' + A^-1 pull`, with `pull = Lambda p`.
+    pub(crate) fn shift(&mut self, pull: &[T]) {
+        let Self { weights, unshifted, earlier, reduction } = self;
+        if unshifted.is_empty() {
+            unshifted.clone_from(weights);
+        }
+        T::multiply(earlier, pull, weights);
+        let reduced: f64 = reduction.iter().zip(pull).map(|(entry, pull)| entry.to_f64() * pull.to_f64()).sum();
+        let reduced = T::from_f64(reduced);
+        for ((weight, own), entry) in weights.iter_mut().zip(unshifted).zip(reduction) {
+            *weight = *own + (*weight - reduced * *entry);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use xxhash_rust::xxh3::Xxh3;
 
 use super::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
+use super::choices::Choices;
 use super::learning::{Learning, WeightedTarget};
 use super::rank_one::State;
 use crate::error::ModelError;
@@ -37,6 +38,8 @@ pub struct Example<'a> {
     /// When the user had last taken the item by an earlier observation of the history, for implicit
     /// loss: see [`crate::preference::Takings`]. `None` for the first one, and under other losses.
     pub taken_before: Option<Timestamp>,
+    /// `Lambda y` for the item's choice vector `y` ([`super::choices`]), length `dim`; empty for an item without.
+    pub choice: &'a [f32],
 }
 
 /// A user's observations in sequence order, resolved against one version's features.
@@ -92,6 +95,8 @@ pub struct UserModel {
     /// The sums at the last checkpoint, kept so that the next one need not read the whole history
     /// again: from [`CHECKPOINT_EVERY`] observations on, and always with a half-life.
     sums: Option<Box<GramSums>>,
+    /// The sum over the choice vectors of all observations, if any had one.
+    choices: Option<Choices>,
 }
 
 impl UserModel {
@@ -150,15 +155,33 @@ impl UserModel {
         } else {
             Posterior::Double(State::round(&solution.weights, &solution.gram_inverse))
         };
+        let choices = sums.choices().cloned();
         let observations = sums.observations();
         let keeps_sums = observations >= CHECKPOINT_EVERY || learning.half_life().is_some();
-        Ok(Self {
+        let mut model = Self {
             posterior,
             observations,
             gram_norm: solution.gram_norm,
             inverse_norm: solution.inverse_norm,
             sums: keeps_sums.then(|| Box::new(sums)),
-        })
+            choices,
+        };
+        model.shift();
+        Ok(model)
+    }
+
+    /// The factor of a choice vector in the shift of the prior mean; `None` without choices.
+    pub(crate) fn choice_scale(&self) -> Option<f64> {
+        self.choices.as_ref().map(Choices::scale)
+    }
+
+    /// Shifts the weights by the choices, if there are any.
+    fn shift(&mut self) {
+        let Some(choices) = &self.choices else { return };
+        match &mut self.posterior {
+            Posterior::Single(state) => state.shift(&choices.pull()),
+            Posterior::Double(state) => state.shift(&choices.pull()),
+        }
     }
 
     /// Absorbs the next example of `history`, the one at index [`UserModel::observations`]: by the
@@ -191,6 +214,8 @@ impl UserModel {
                 Posterior::Double(state) => state.absorb(example.features, &target),
             }
         }
+        Choices::add_to(&mut self.choices, learning.choice(&example), 1.0);
+        self.shift();
         self.gram_norm = gram_norm;
         self.observations = next;
         Ok(())
@@ -311,7 +336,8 @@ impl UserModel {
         let dim = self.dim();
         let entry = if self.is_double() { size_of::<f64>() } else { size_of::<f32>() };
         let sums = self.sums.as_ref().map_or(0, |sums| sums.bytes());
-        size_of::<Self>() + entry * dim * (dim + 2) + sums
+        let choices = self.choices.as_ref().map_or(0, |choices| choices.bytes() + entry * dim);
+        size_of::<Self>() + entry * dim * (dim + 2) + sums + choices
     }
 
     /// `w·f`, without the item's offset.
@@ -477,6 +503,10 @@ fn check(learning: &Learning, example: &Example) -> Result<f64, ModelError> {
     let square_max = squared_length_max(example.features);
     if !square_max.is_finite() {
         return Err(ModelError::NonFinite { what: "features" });
+    }
+    if !example.choice.is_empty() && example.choice.len() != learning.dim() {
+        let (expected, received) = (learning.dim(), example.choice.len());
+        return Err(ModelError::DimMismatch { what: "choice vector", expected, received });
     }
     if !(example.label.is_finite() && example.offset.is_finite() && example.weight.is_finite()) {
         return Err(ModelError::NonFinite { what: "label, offset or weight" });

@@ -24,6 +24,7 @@ fn rows_have_the_same_bits_in_batches_of_any_size_and_alone() {
                     weight: 1.5,
                     timestamp: Timestamp(0),
                     taken_before: None,
+                    choice: &[],
                 })
                 .collect();
             let learning = Learning::from(Prior::isotropic(dim, 2.0, 0.5).unwrap());

@@ -26,6 +26,7 @@ fn a_million_updates_stay_at_the_dense_solution() {
             weight: 1.0,
             timestamp: Timestamp(0),
             taken_before: None,
+            choice: &[],
         })
         .collect();
     let learning = Learning::from(Prior::isotropic(DIM, 5.0, 1.0).unwrap());

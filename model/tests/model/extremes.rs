@@ -62,7 +62,7 @@ fn examples(events: &[Event], repeats: usize) -> Vec<Example<'_>> {
     rows.map(|((item, label, weight, hour), features)| {
         let timestamp = Timestamp(hour * 3_600_000);
         let taken_before = takings.next(item, label, timestamp);
-        Example { features, label, offset: 0.0, weight, timestamp, taken_before }
+        Example { features, label, offset: 0.0, weight, timestamp, taken_before, choice: &[] }
     })
     .collect()
 }
@@ -141,6 +141,7 @@ fn a_heavy_observation_does_not_prevent_learning_another_direction() {
         weight,
         timestamp: Timestamp(0),
         taken_before: None,
+        choice: &[],
     };
     let examples = [example(0, 3.0, 1e6), example(1, 2.0, 1e3), example(1, 2.0, 1e3), example(0, 3.0, 1e6)];
     let model = UserModel::rebuild(&learning, examples.as_slice(), 4).unwrap();

@@ -12,11 +12,11 @@ const DIM: usize = 6;
 /// of the whole (`ridge_oracle.rs`).
 const ROUNDING: f64 = 1e-5;
 
-struct TestHistory(Vec<([f32; DIM], f32, i64)>);
+struct TestHistory(Vec<([f32; DIM], f32, i64, [f32; DIM])>);
 
 impl History for TestHistory {
     fn example(&self, index: u64) -> Example<'_> {
-        let (features, label, timestamp) = &self.0[usize::try_from(index).unwrap()];
+        let (features, label, timestamp, choice) = &self.0[usize::try_from(index).unwrap()];
         Example {
             features,
             label: *label,
@@ -24,6 +24,7 @@ impl History for TestHistory {
             weight: 1.5,
             timestamp: Timestamp(*timestamp),
             taken_before: None,
+            choice,
         }
     }
 }
@@ -37,7 +38,7 @@ fn features(rng: &mut ChaCha8Rng) -> [f32; DIM] {
 /// Labels that are valid under every loss, at times that are not in order.
 fn test_history(rng: &mut ChaCha8Rng, count: usize) -> TestHistory {
     TestHistory(
-        (0..count).map(|_| (features(rng), f32::from(rng.random_bool(0.6)), rng.random_range(0..90_000))).collect(),
+        (0..count).map(|_| (features(rng), f32::from(rng.random_bool(0.6)), rng.random_range(0..90_000), features(rng))).collect(),
     )
 }
 
@@ -71,7 +72,9 @@ fn the_terms_sum_to_the_score_under_every_loss_with_and_without_forgetting() {
                 let (state, influence) = influence(&learning, &history, &item);
                 let score = f64::from(state.estimate(&learning, 0.25, &item).score);
                 assert_eq!(influence.contributions.len(), count);
-                let sum = influence.prior + influence.contributions.iter().sum::<f64>();
+                assert_eq!(influence.choices.len(), if loss == Loss::Squared { count } else { 0 });
+                let terms = influence.contributions.iter().chain(&influence.choices);
+                let sum = influence.prior + terms.sum::<f64>();
                 let size = 1.0 + influence.contributions.iter().map(|term| term.abs()).sum::<f64>();
                 let case = format!("{loss:?}, half-life {half_life:?}, {count} observations");
                 assert!((sum - score).abs() < ROUNDING * size, "{case}: the terms sum to {sum}, the score is {score}");
@@ -93,7 +96,7 @@ fn a_term_is_the_weight_of_the_observation_in_the_posterior() {
     let w0 = DVector::from_column_slice(learning.prior().mean());
     let towards = a.try_inverse().unwrap() * column(&item);
     assert!((influence.prior - (0.25 + w0.dot(&column(&item)))).abs() < 1e-12);
-    for ((x, label, _), term) in history.0.iter().zip(&influence.contributions) {
+    for ((x, label, ..), term) in history.0.iter().zip(&influence.contributions) {
         let difference = f64::from(*label) - f64::from(0.3_f32) - w0.dot(&column(x));
         let expected = towards.dot(&column(x)) * 1.5 * difference;
         assert!((term - expected).abs() < ROUNDING, "{term} instead of {expected}");
@@ -126,7 +129,7 @@ fn decayed_observations_contribute_nothing() {
         let (learning, item) = (learning(loss, Some(1.0)), features(&mut rng));
         // A hundred half-lives before the others.
         let mut history = test_history(&mut rng, 20);
-        history.0.iter_mut().for_each(|(_, _, time)| *time = 100_000);
+        history.0.iter_mut().for_each(|(_, _, time, _)| *time = 100_000);
         history.0[0].2 = 0;
         let (_, terms) = influence(&learning, &history, &item);
         assert!(terms.contributions[0].abs() < 1e-20, "{loss:?}: {}", terms.contributions[0]);

@@ -64,6 +64,7 @@ fn clicks_are_predicted_as_well_as_by_batch_logistic_regression() {
                 weight: 1.0,
                 timestamp: Timestamp(0),
                 taken_before: None,
+                choice: &[],
             })
             .collect();
         let model = live(&learning, &history);
@@ -120,7 +121,15 @@ fn intervals_of_click_weights_have_their_nominal_coverage() {
                 let score =
                     f64::from(offset) + features.iter().zip(&truth).map(|(x, w)| f64::from(*x) * w).sum::<f64>();
                 let label = f32::from(u8::from(rng.random::<f64>() < 1.0 / (1.0 + (-score).exp())));
-                Example { features, label, offset, weight: 1.0, timestamp: Timestamp(0), taken_before: None }
+                Example {
+                    features,
+                    label,
+                    offset,
+                    weight: 1.0,
+                    timestamp: Timestamp(0),
+                    taken_before: None,
+                    choice: &[],
+                }
             })
             .collect();
         let model = live(&learning, &history);

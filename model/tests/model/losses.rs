@@ -30,6 +30,7 @@ impl History for TestHistory {
             weight: self.weights[index],
             timestamp: Timestamp(self.times[index]),
             taken_before: None,
+            choice: &[],
         }
     }
 }
@@ -257,6 +258,7 @@ fn a_surprise_does_not_overshoot() {
         weight: 1.0,
         timestamp: Timestamp(0),
         taken_before: None,
+        choice: &[],
     };
     let history = [click(1.0), click(1.0), click(0.0)];
     let model = UserModel::rebuild(&learning, &history[..], 3).unwrap();

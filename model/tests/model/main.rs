@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod batches;
+mod choices;
 mod drift;
 mod extremes;
 mod influence;

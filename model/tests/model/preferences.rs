@@ -56,7 +56,15 @@ fn examples<'a>(catalog: &'a [f32], events: &[Event]) -> Vec<Example<'a>> {
         let timestamp = Timestamp(event.hour * 3_600_000);
         let taken_before = takings.next(event.item, event.label, timestamp);
         let features = features(catalog, event.item);
-        Example { features, label: event.label, offset: 0.0, weight: event.weight, timestamp, taken_before }
+        Example {
+            features,
+            label: event.label,
+            offset: 0.0,
+            weight: event.weight,
+            timestamp,
+            taken_before,
+            choice: &[],
+        }
     };
     events.iter().map(example).collect()
 }

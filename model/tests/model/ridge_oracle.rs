@@ -27,6 +27,7 @@ impl History for TestHistory {
             weight: self.weights[index],
             timestamp: Timestamp(0),
             taken_before: None,
+            choice: &[],
         }
     }
 }
@@ -190,6 +191,7 @@ fn bad_examples_leave_the_state_unchanged() {
                     weight: 1.0,
                     timestamp: Timestamp(0),
                     taken_before: None,
+                    choice: &[],
                 },
                 Example {
                     features: &[0.5],
@@ -198,6 +200,7 @@ fn bad_examples_leave_the_state_unchanged() {
                     weight: 1.0,
                     timestamp: Timestamp(0),
                     taken_before: None,
+                    choice: &[],
                 },
             ];
             assert!(after.absorb(&learning, &short[..]).is_err());

@@ -169,6 +169,7 @@ pub(crate) fn examples<'a>(history: impl IntoIterator<Item = (&'a Record, &'a Re
         weight: record.weight,
         timestamp: record.timestamp,
         taken_before: takings.next(record.item.as_ref(), record.label, record.timestamp),
+        choice: item.choice(),
     };
     history.into_iter().map(example).collect()
 }

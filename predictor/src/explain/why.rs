@@ -42,6 +42,9 @@ pub struct Because {
     pub observation_id: Option<ObservationId>,
     /// Change of the score due to this observation, in the score's unit.
     pub contribution: f64,
+    /// The part of it that is due to the observation having been made, whatever its label; `None` under a version without
+    /// choice vectors.
+    pub of_choice: Option<f64>,
 }
 
 /// A score and its terms: it equals the sum of `prior`, every `because`, and `others`, up to
@@ -82,6 +85,7 @@ pub struct PartOfScore {
 struct Term {
     event: Event,
     contribution: f64,
+    of_choice: Option<f64>,
 }
 
 impl Explainer {
@@ -130,9 +134,13 @@ impl Explainer {
         let parts = parts_of_score(version, &snapshot.model.weights(), features);
         let influence = snapshot.model.influence(&version.learning, &history, offset, features)?;
         drop(history);
-        let contributions = influence.contributions.into_iter();
-        let mut terms: Vec<Term> =
-            past.into_iter().zip(contributions).map(|(event, contribution)| Term { event, contribution }).collect();
+        let choices = influence.choices.into_iter().map(Some).chain(std::iter::repeat(None));
+        let term = |((event, of_label), of_choice): ((Event, f64), Option<f64>)| Term {
+            event,
+            contribution: of_label + of_choice.unwrap_or_default(),
+            of_choice,
+        };
+        let mut terms: Vec<Term> = past.into_iter().zip(influence.contributions).zip(choices).map(term).collect();
         // Ties are broken by the latest epoch, so that the order is deterministic.
         let furthest = |a: &Term, b: &Term| {
             b.contribution.abs().total_cmp(&a.contribution.abs()).then(b.event.epoch.cmp(&a.event.epoch))
@@ -158,11 +166,11 @@ impl Explainer {
 
     /// Adds the observation ids to the terms. All observations are durable.
     fn named(&self, subject: &Subject, terms: Vec<Term>) -> Result<Vec<Because>, PredictorError> {
-        let named = |Term { event, contribution }| {
+        let named = |Term { event, contribution, of_choice }| {
             let found = self.storage.histories().event(&subject.key.stream, &subject.key.user, event.epoch)?;
             let Event { item, label, weight, timestamp, .. } = event;
             let observation_id = found.map(|(sequence, record)| observation_id(sequence, &record));
-            Ok(Because { item, label, weight, timestamp, observation_id, contribution })
+            Ok(Because { item, label, weight, timestamp, observation_id, contribution, of_choice })
         };
         terms.into_iter().map(named).collect()
     }

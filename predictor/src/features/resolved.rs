@@ -60,6 +60,15 @@ impl<'v> Resolved<'v> {
         }
     }
 
+    /// What having taken the item says of a user ([`ItemFeatures::choice`]); empty for an item outside the table.
+    pub(crate) fn choice(&self) -> &[f32] {
+        match self {
+            Self::Trained(row, _) => row.choice,
+            Self::Later(_) => &[],
+            Self::InContext(item) => item.of.choice(),
+        }
+    }
+
     pub(crate) fn known(&self) -> bool {
         match self {
             Self::Trained(..) => true,

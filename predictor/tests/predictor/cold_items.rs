@@ -168,6 +168,7 @@ async fn attribute_changes_apply_until_a_user_learns_from_the_item() {
             weight: 1.0,
             timestamp: celeris_model::Timestamp(0),
             taken_before: None,
+            choice: &[],
         }];
         let user = UserModel::rebuild(&prior().into(), learnt.as_slice(), 1).unwrap();
         let [_, widened] = expected(&view, &user);

@@ -211,7 +211,7 @@ impl Node {
                 };
                 let (label, weight, timestamp) = (record.label, record.weight, record.timestamp);
                 let taken_before = takings.next(item, label, timestamp);
-                Example { features, label, offset, weight, timestamp, taken_before }
+                Example { features, label, offset, weight, timestamp, taken_before, choice: &[] }
             })
             .collect();
         UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64).unwrap().hash()

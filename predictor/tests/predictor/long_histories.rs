@@ -152,7 +152,7 @@ impl Scene {
             let row = version.theta.row(observed.item);
             let Observed { label, weight, timestamp, .. } = *observed;
             let taken_before = takings.next(observed.item, label, timestamp);
-            Example { features: row.features, offset: row.offset, label, weight, timestamp, taken_before }
+            Example { features: row.features, offset: row.offset, label, weight, timestamp, taken_before, choice: &[] }
         };
         // `observed` outlives the examples, whose features are the table's.
         let examples: Vec<Example> = self.observed.iter().map(example).collect();

@@ -102,7 +102,7 @@ fn replayed(model: &str, observed: &[Observed]) -> u64 {
         let timestamp = Timestamp(observed.hour * HOUR_MS);
         let taken_before = takings.next(observed.item, observed.label, timestamp);
         let Observed { label, weight, .. } = *observed;
-        Example { features: row.features, offset: row.offset, label, weight, timestamp, taken_before }
+        Example { features: row.features, offset: row.offset, label, weight, timestamp, taken_before, choice: &[] }
     };
     let examples: Vec<Example> = observed.iter().map(example).collect();
     UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64).unwrap().hash()

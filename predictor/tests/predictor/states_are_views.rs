@@ -77,6 +77,7 @@ impl Oracle {
                     weight: *weight,
                     timestamp: Timestamp(0),
                     taken_before: None,
+                    choice: &[],
                 }
             })
             .collect();

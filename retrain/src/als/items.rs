@@ -8,7 +8,7 @@ use super::ridge::{Normal, Solved, VarianceSums, solve_dual};
 use super::{Als, BIAS_SHARE, CHUNK_ROWS, NOISE_SHARE_MIN, START_EVIDENCE, write_row};
 use crate::ratings::Entry;
 
-/// Regression of an item's latent factors, followed by its bias: `(D + R^T R) z = R^T t`.
+/// Regression of an item's latent factors, followed by its bias: `(D + R^T R) z = q + R^T t`.
 struct Fit {
     /// `z`.
     mean: Vec<f64>,
@@ -18,6 +18,8 @@ struct Fit {
     squares: Vec<f64>,
     /// `z·R^T t`.
     explained: f64,
+    /// `z·q`.
+    expected: f64,
     targets: Targets,
 }
 
@@ -80,6 +82,8 @@ struct Scratch {
     posterior_variance: VarianceSums,
     /// `D`.
     ridge: Vec<f64>,
+    /// `q`.
+    pull: Vec<f64>,
 }
 
 impl Als {
@@ -115,9 +119,12 @@ impl Als {
                     normal: Normal::new(latent + 1),
                     posterior_variance: VarianceSums::new(dim),
                     ridge: vec![0.0; latent + 1],
+                    pull: vec![0.0; latent + 1],
                 };
                 rows.iter_mut().enumerate().try_fold(ItemSums::default(), |sum, (row, item)| {
                     let entries = this.by_item.row(chunk * CHUNK_ROWS + row);
+                    let means = this.audience.shift_of(chunk * CHUNK_ROWS + row);
+                    this.set_pull(&mut scratch.pull, means);
                     Ok(sum.plus(this.solve_item(entries, item, &mut scratch)?))
                 })
             })
@@ -150,16 +157,17 @@ impl Als {
         let variances: Vec<f64> = fit.inverse.iter().map(|entry| entry * self.noise_variance).collect();
         let residuals = fit.residuals(known, &variances, scratch);
         let (bias, variance) = (fit.mean[latent], variances[latent]);
+        let deviation = bias - self.bias_variance / self.noise_variance * scratch.pull[latent];
         write_row(&mut item.features[..latent], fit.mean);
         write_row(item.factor_variances, variances);
         write_row(std::slice::from_mut(item.bias), [bias]);
         write_row(std::slice::from_mut(item.bias_variance), [variance]);
-        Ok(ItemSums { rated: 1.0, bias_square: bias * bias + variance, residuals })
+        Ok(ItemSums { rated: 1.0, bias_square: deviation * deviation + variance, residuals })
     }
 
     /// Regression of an item with more ratings than latent factors.
     fn fit_many(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Result<Fit, ModelError> {
-        let Scratch { normal, posterior_variance, ridge } = scratch;
+        let Scratch { normal, posterior_variance, ridge, pull } = scratch;
         let latent = self.shape.latent;
         let mut targets = Targets::default();
         let Solved { solution, moment, diagonal, inverse } = normal.solve_row(|normal| {
@@ -176,19 +184,22 @@ impl Als {
             }
             self.set_ridge(ridge, posterior_variance.finish());
             normal.add_ridge(ridge.iter().copied());
+            normal.add_moment(pull);
         })?;
+        let expected = product(solution, pull);
         Ok(Fit {
             mean: solution.to_vec(),
             inverse: inverse.iter().step_by(latent + 2).copied().collect(),
             squares: diagonal.iter().zip(&*ridge).map(|(sum, ridge)| sum - ridge).collect(),
-            explained: solution.iter().zip(moment).map(|(z, m)| z * m).sum(),
+            explained: product(solution, moment) - expected,
+            expected,
             targets,
         })
     }
 
     /// Regression of an item with at most as many ratings as latent factors.
     fn fit_few(&self, entries: &[Entry], known: &[f32], scratch: &mut Scratch) -> Result<Fit, ModelError> {
-        let Scratch { posterior_variance, ridge, .. } = scratch;
+        let Scratch { posterior_variance, ridge, pull, .. } = scratch;
         let (mut targets, mut roots_of_targets) = (Targets::default(), Vec::with_capacity(entries.len()));
         let mut columns = Vec::with_capacity(entries.len() * ridge.len());
         posterior_variance.begin();
@@ -203,14 +214,27 @@ impl Als {
         self.set_ridge(ridge, posterior_variance.finish());
         let columns = DMatrix::from_vec(ridge.len(), entries.len(), columns);
         let weighed = DVector::from_vec(roots_of_targets);
-        let (mean, inverse) = solve_dual(&columns, &weighed, ridge)?;
+        // The solution without ratings, and how these change it.
+        let prior = DVector::from_iterator(ridge.len(), pull.iter().zip(&*ridge).map(|(pull, ridge)| pull / ridge));
+        let (change, inverse) = solve_dual(&columns, &(&weighed - columns.tr_mul(&prior)), ridge)?;
+        let mean = prior + change;
         Ok(Fit {
             explained: mean.dot(&(&columns * &weighed)),
             squares: columns.row_iter().map(|row| row.norm_squared()).collect(),
+            expected: product(mean.as_slice(), pull),
             mean: mean.as_slice().to_vec(),
             inverse,
             targets,
         })
+    }
+
+    /// Sets the prior's part of the regression's moment, for these prior means of factors and bias.
+    fn set_pull(&self, pull: &mut [f64], means: &[f32]) {
+        let latent = self.shape.latent;
+        for (pull, mean) in pull.iter_mut().zip(means) {
+            *pull = self.noise_variance * f64::from(*mean);
+        }
+        pull[latent] /= self.bias_variance;
     }
 
     /// Sets the ridge of the regression: the priors of factors and bias, plus the posterior
@@ -232,10 +256,14 @@ impl Als {
     }
 }
 
+fn product(left: &[f64], right: &[f64]) -> f64 {
+    left.iter().zip(right).map(|(a, b)| a * b).sum()
+}
+
 impl Fit {
     /// Expected squared residuals, from sums that the regression has already computed.
     ///
-    /// With `(D + R^T R) z = R^T t`, the squares of `t - R z` add up to `t·t - z·R^T t - z·D z`.
+    /// With `(D + R^T R) z = q + R^T t`, the squares of `t - R z` add up to `t·t - z·R^T t + z·q - z·D z`.
     /// The variance of `w·x + b` is `sum v_w x^2 + sum v_x (w^2 + v_w) + v_b`.
     fn residuals(&self, known: &[f32], variances: &[f64], scratch: &mut Scratch) -> Residuals {
         let latent = self.mean.len() - 1;
@@ -250,7 +278,7 @@ impl Fit {
             .zip(posterior_variances)
             .map(|(square, posterior_variance)| square + posterior_variance);
         let of_factors: f64 = spread.zip(variances).map(|(spread, variance)| spread * variance).sum();
-        let fitted = (square - self.explained - penalty).max(0.0);
+        let fitted = (square - self.explained + self.expected - penalty).max(0.0);
         Residuals { weight, square: fitted + of_weights + of_factors + weight * variances[latent] }
     }
 }

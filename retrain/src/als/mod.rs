@@ -2,7 +2,8 @@
 //!
 //! Labels are modelled as `y = mean + b_i + w_u·(x_i, g_i, 1) + noise`, with latent factors `x_i ~
 //! N(0, I)`, item biases `b_i ~ N(0, tau^2)`, user weights `w_u ~ N(w0, S)`, and given side
-//! features `g_i` of the item (see [`crate::side_features`]). With one side fixed, the other is a
+//! features `g_i` of the item (see [`crate::side_features`]); the prior means of `x_i` and `b_i` are
+//! moved by who has rated the item, that of `w_u` by what the user has rated ([`partners`]). With one side fixed, the other is a
 //! ridge regression per row, as in ALS (Zhou et al. 2008). There are two differences. The ridge of
 //! a row includes the posterior variances of its partners, so it grows with the number of ratings
 //! according to the uncertainty of the partners (variational matrix factorisation, Lim and Teh
@@ -14,6 +15,7 @@
 //! not depend on the number of threads.
 
 mod items;
+mod partners;
 mod ridge;
 mod users;
 
@@ -28,6 +30,7 @@ use celeris_model::ModelError;
 use celeris_model::linear::dot;
 use serde::{Deserialize, Serialize};
 
+use self::partners::PartnerVectors;
 use crate::ratings::{Entry, Ratings, Rows};
 
 /// Rows per parallel chunk.
@@ -90,6 +93,8 @@ pub(crate) struct Start<'a> {
     /// Share of the partners' variances in a row's ridge: 1 as in the model, 0 for plain ALS.
     pub(crate) regularization: f64,
     pub(crate) seed: u64,
+    /// Whether choice vectors are fitted.
+    pub(crate) choices: bool,
 }
 
 /// One fit in progress. All variances are in squared units of the label.
@@ -116,6 +121,9 @@ pub(crate) struct Als {
     bias_variances: Vec<f32>,
     /// Row-major `users x dim`: posterior variances.
     weight_variances: Vec<f32>,
+    audience: PartnerVectors,
+    /// The choice vectors of items, if they are fitted.
+    choices: Option<PartnerVectors>,
     regularization: f64,
     label_variance: f64,
     by_user: Arc<Rows>,
@@ -134,6 +142,8 @@ pub(crate) struct AlsState {
     pub(crate) biases: Vec<f32>,
     /// Length `items`: posterior variances of the biases.
     pub(crate) bias_variances: Vec<f32>,
+    /// Row-major `items x dim`: the choice vectors, if they were fitted.
+    pub(crate) choices: Option<Vec<f32>>,
     pub(crate) population: Population,
 }
 
@@ -170,6 +180,8 @@ impl Als {
             factor_variances: vec![0.0; items * shape.latent],
             bias_variances: vec![0.0; items],
             weight_variances: vec![0.0; users * dim],
+            audience: PartnerVectors::audience(users, items, shape.latent),
+            choices: start.choices.then(|| PartnerVectors::choices(users, items, dim)),
             regularization: start.regularization,
             label_variance,
             by_user: Arc::clone(&grouped.by_user),
@@ -207,6 +219,11 @@ impl Als {
             });
             (self.biases[item], self.bias_variances[item]) = (bias, variance);
         }
+        self.resume_audience();
+        if let (Some(choices), Some(known)) = (&mut self.choices, &known.choices) {
+            choices.vectors[..known.len()].copy_from_slice(known);
+            choices.add_up(&self.by_user);
+        }
     }
 
     /// Replaces the ratings by others of the same users and items.
@@ -223,6 +240,7 @@ impl Als {
             factor_variances: self.factor_variances.clone(),
             biases: self.biases.clone(),
             bias_variances: self.bias_variances.clone(),
+            choices: self.choices.as_ref().map(|choices| choices.vectors.clone()),
             population: Population {
                 mean: self.mean,
                 noise_variance: self.noise_variance,
@@ -233,13 +251,16 @@ impl Als {
         }
     }
 
-    /// One iteration: all users, then all items and the noise variance.
+    /// One iteration: all users, what items say about them, all items and the noise variance, what users say about them.
     ///
     /// # Errors
     /// [`ModelError`] on overflow.
     pub(crate) fn iterate(&mut self) -> Result<(), ModelError> {
         self.solve_users()?;
-        self.solve_items()
+        self.solve_choices();
+        self.solve_items()?;
+        self.solve_audience();
+        Ok(())
     }
 
     /// The predicted label with the trainer's own weights.

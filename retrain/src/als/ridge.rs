@@ -146,6 +146,13 @@ impl Normal {
         self.filled = 0;
     }
 
+    /// Adds to the moment.
+    pub(crate) fn add_moment(&mut self, moment: &[f64]) {
+        for (sum, entry) in self.moment.iter_mut().zip(moment) {
+            *sum += entry;
+        }
+    }
+
     /// Adds to the first entries of the diagonal.
     pub(crate) fn add_ridge(&mut self, ridge: impl IntoIterator<Item = f64>) {
         for (entry, ridge) in self.matrix.iter_mut().step_by(self.dim + 1).zip(ridge) {

@@ -23,7 +23,7 @@ fn start(regularization: f64) -> Als {
     Als::start(
         &ratings(),
         &Grouped::of(&ratings()),
-        Start { shape: SHAPE, side_features: &SIDE_FEATURES, regularization, seed: 3 },
+        Start { shape: SHAPE, side_features: &SIDE_FEATURES, regularization, seed: 3, choices: false },
     )
 }
 

@@ -41,18 +41,22 @@ impl Als {
             .map(|(chunk, (weights, variances))| {
                 let mut sums = UserSums::zero(dim);
                 let (mut normal, mut posterior_variance) = (Normal::new(dim), VarianceSums::new(this.shape.latent));
+                let mut moment = vec![0.0; dim];
                 let rows = weights.chunks_exact_mut(dim).zip(variances.chunks_exact_mut(dim));
                 for (row, (weights, variances)) in rows.enumerate() {
                     let entries = this.by_user.row(chunk * CHUNK_ROWS + row);
                     if !entries.is_empty() {
+                        let shift =
+                            this.choices.as_ref().map_or(&[][..], |choices| choices.shift_of(chunk * CHUNK_ROWS + row));
+                        population.shift(&mut moment, shift);
                         let Solved { solution, inverse, .. } = normal.solve_row(|normal| {
-                            normal.begin(&population.precision, &population.moment);
+                            normal.begin(&population.precision, &moment);
                             this.add_ratings_of_user(entries, normal, &mut posterior_variance);
                         })?;
                         let variance = |entry: &f64| entry * this.noise_variance;
                         write_row(weights, solution.iter().copied());
                         write_row(variances, inverse.iter().step_by(dim + 1).map(variance));
-                        sums.add_user(solution, inverse, this.noise_variance);
+                        sums.add_user(&less(solution, shift), inverse, this.noise_variance);
                     }
                 }
                 Ok(sums)
@@ -103,12 +107,30 @@ impl Als {
     }
 }
 
+impl Population {
+    /// Sets `moment` to that of a prior whose mean is shifted; an empty shift is none.
+    fn shift(&self, moment: &mut [f64], shift: &[f32]) {
+        moment.copy_from_slice(&self.moment);
+        for (row, entry) in self.precision.chunks_exact(moment.len()).zip(shift) {
+            for (sum, precision) in moment.iter_mut().zip(row) {
+                *sum += precision * f64::from(*entry);
+            }
+        }
+    }
+}
+
+/// The weights without the shift of their prior mean.
+fn less(weights: &[f64], shift: &[f32]) -> Vec<f64> {
+    let shift = shift.iter().map(|entry| f64::from(*entry)).chain(std::iter::repeat(0.0));
+    weights.iter().zip(shift).map(|(weight, shift)| weight - shift).collect()
+}
+
 impl UserSums {
     fn zero(dim: usize) -> Self {
         Self { users: 0.0, weights: DVector::zeros(dim), squares: DMatrix::zeros(dim, dim) }
     }
 
-    /// Adds a user's weights and their posterior covariance, given as a row-major inverse and the
+    /// Adds a user's weights, less the shift of their prior mean, and their posterior covariance, given as a row-major inverse and the
     /// noise variance that scales it.
     fn add_user(&mut self, weights: &[f64], inverse: &[f64], noise_variance: f64) {
         self.users += 1.0;

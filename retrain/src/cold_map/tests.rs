@@ -54,6 +54,8 @@ fn world() -> World {
         item_offsets,
         item_features,
         user_weights,
+        choices: Vec::new(),
+        pulls: Vec::new(),
         prior: Prior::isotropic(DIM, 1.0, 1.0).unwrap(),
         cold_item: ColdItem::blank(DIM),
         label_range: (0.0, 5.0),

@@ -198,6 +198,8 @@ fn widened(trained: Trained, item_features: Vec<f32>, of_users: &[f32], prior: P
         dim: dim + of_users.len(),
         item_features,
         user_weights: extended_rows(&trained.user_weights, dim, of_users),
+        choices: extended_rows(&trained.choices, dim, &zeros),
+        pulls: extended_rows(&trained.pulls, dim, &zeros),
         cold_item: ColdItem { features: extended_rows(&trained.cold_item.features, dim, &zeros), ..trained.cold_item },
         prior,
         ..trained

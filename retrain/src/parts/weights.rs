@@ -234,7 +234,7 @@ impl Fitting<'_> {
         let example = |(place, row): (&usize, &'r Vec<f32>)| {
             let rating = self.rating(*place);
             let Example { label, offset, weight, timestamp, taken_before, .. } = self.trained.example(rating);
-            Example { features: row, label, offset, weight, timestamp, taken_before }
+            Example { features: row, label, offset, weight, timestamp, taken_before, choice: &[] }
         };
         places.iter().zip(rows).map(example).collect()
     }

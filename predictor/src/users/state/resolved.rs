@@ -80,5 +80,6 @@ pub(super) fn example<'a>(event: &Event, resolved: &'a Resolved<'_>, taken_befor
         weight: event.weight,
         timestamp: event.timestamp,
         taken_before,
+        choice: resolved.choice(),
     }
 }
