@@ -8,7 +8,7 @@
 //!
 //! Modules: `trainer` (cold start) and `refresh` (warm start) choose by the loss: `squared` (graded
 //! labels), `logistic` (clicks), or `implicit_train` with `implicit`, `conjugate` and `ranking`
-//! (implicit feedback). These use `als` (factors), `learn` (standardised features), `tuning`
+//! (implicit feedback). These use `als` (factors, and who has rated what), `learn` (standardised features), `tuning`
 //! (choice of settings on held-out ratings), `refit` (iterations from earlier factors),
 //! `posterior_evaluation` (errors of the served posteriors) and [`prior_fit`] (prior of new users).
 //! `popularity` fits offsets alone.

@@ -23,10 +23,14 @@ fn prior() -> Prior {
 }
 
 fn write(dir: &Path) {
+    write_with_choices(dir, &[]);
+}
+
+fn write_with_choices(dir: &Path, choices: &[f32]) {
     let contents = VersionContents {
         model: ModelName::new("films").unwrap(),
         theta: &theta(),
-        choices: &[],
+        choices,
         prior: &prior(),
         label_range: Some((0.5, 5.0)),
         algorithm: "als".to_owned(),
@@ -49,6 +53,36 @@ fn a_version_reads_back_as_written() {
     assert_eq!(cold_map, None, "the training knew no attributes");
     assert_eq!(manifest.parent, Some(VersionId(1)));
     assert_eq!(manifest.metrics["rmse"].to_bits(), 0.123_456_789_012_345_67_f64.to_bits());
+}
+
+#[test]
+fn choice_vectors_read_back_times_the_precision_of_the_prior() {
+    let dir = tempfile::tempdir().unwrap();
+    let choices: Vec<f32> = (0..ITEMS * DIM).map(|k| (k % 17) as f32 / 8.0 - 1.0).collect();
+    write_with_choices(dir.path(), &choices);
+    let read = read_version(dir.path()).unwrap().theta;
+    let pulls = prior().pulls(&choices);
+    for slot in [0, 1, ITEMS / 2, ITEMS - 1] {
+        assert_eq!(read.row(slot).choice, &pulls[slot * DIM..][..DIM]);
+    }
+    // `Lambda` times (-1, -7/8, -6/8), by hand.
+    assert_eq!(read.row(0).choice, [-2.4375, -3.2, -0.8375]);
+    assert!(read.bytes() > theta().bytes() + 4 * ITEMS * DIM - 1, "they are counted");
+    let without = tempfile::tempdir().unwrap();
+    write(without.path());
+    assert_eq!(read_version(without.path()).unwrap().theta.row(1).choice, [0.0_f32; 0]);
+}
+
+#[test]
+fn a_choice_vector_out_of_bounds_is_refused_with_its_row() {
+    for worst in [f32::NAN, 2e7, f32::NEG_INFINITY] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut choices = vec![0.0; ITEMS * DIM];
+        choices[5 * DIM + 1] = worst;
+        write_with_choices(dir.path(), &choices);
+        let error = read_version(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("choices") && error.contains("row 5"), "{error}");
+    }
 }
 
 #[test]

@@ -55,7 +55,8 @@ fn dense(takings: &Takings, half_life: Option<f64>) -> DVector<f64> {
     let prior = prior();
     let lambda = DMatrix::from_row_slice(DIM, DIM, prior.precision());
     let latest = takings.0.iter().map(|taken| taken.timestamp).max().unwrap_or_default();
-    let share = |taken: &Taken| half_life.map_or(1.0, |life| (-(latest - taken.timestamp) as f64 / 1000.0 / life).exp2());
+    let share =
+        |taken: &Taken| half_life.map_or(1.0, |life| (-(latest - taken.timestamp) as f64 / 1000.0 / life).exp2());
     let (mut pull, mut count) = (DVector::zeros(DIM), 0.0);
     for taken in takings.0.iter().filter(|taken| !taken.choice.is_empty()) {
         pull += DVector::from_iterator(DIM, taken.choice.iter().map(|z| f64::from(*z))) * share(taken);

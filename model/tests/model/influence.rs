@@ -38,7 +38,9 @@ fn features(rng: &mut ChaCha8Rng) -> [f32; DIM] {
 /// Labels that are valid under every loss, at times that are not in order.
 fn test_history(rng: &mut ChaCha8Rng, count: usize) -> TestHistory {
     TestHistory(
-        (0..count).map(|_| (features(rng), f32::from(rng.random_bool(0.6)), rng.random_range(0..90_000), features(rng))).collect(),
+        (0..count)
+            .map(|_| (features(rng), f32::from(rng.random_bool(0.6)), rng.random_range(0..90_000), features(rng)))
+            .collect(),
     )
 }
 

@@ -45,14 +45,11 @@ fn version(id: u64) -> ServingVersion {
     let offsets = (0..TRAINED).map(|_| rng.random_range(2.0..4.0)).collect();
     let features = (0..TRAINED).flat_map(|_| vector(&mut rng)).collect();
     let cold = ColdItem { offset: 3.0, features: vector(&mut rng) };
-    let theta = Theta::new(items, offsets, features, cold).unwrap();
-    ServingVersion::new(
-        (model(), ModelId(1)),
-        VersionId(id),
-        theta,
-        Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap().into(),
-    )
-    .unwrap()
+    let prior = Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap();
+    // Every second version has choice vectors.
+    let choices = if id.is_multiple_of(2) { (0..TRAINED).flat_map(|_| vector(&mut rng)).collect() } else { Vec::new() };
+    let theta = Theta::new(items, offsets, features, cold).unwrap().with_choices(prior.pulls(&choices)).unwrap();
+    ServingVersion::new((model(), ModelId(1)), VersionId(id), theta, prior.into()).unwrap()
 }
 
 /// The observations by user, and the weights computed from them.
@@ -77,7 +74,7 @@ impl Oracle {
                     weight: *weight,
                     timestamp: Timestamp(0),
                     taken_before: None,
-                    choice: &[],
+                    choice: row.choice,
                 }
             })
             .collect();

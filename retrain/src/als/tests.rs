@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use nalgebra::{DMatrix, DVector};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
+use super::partners::{AUDIENCE_VARIANCE, PartnerVectors};
 use super::{Als, Grouped, Shape, Start};
 use crate::ratings::{Rating, Ratings, Rows};
 
@@ -101,7 +104,10 @@ fn an_iteration_solves_both_sides_like_an_independent_reference() {
             let target = f64::from(entry.label) - users.mean - w[2] * f64::from(*side_feature) - w[3];
             examples.push((vec![w[0], w[1], 1.0], target, weight));
         }
-        let (solution, inverse) = reference(&examples, &ridge, &DVector::zeros(3));
+        let expected = users.audience.shift_of(item).iter().map(|mean| f64::from(*mean));
+        let moment =
+            DVector::from_iterator(3, expected.zip([noise, noise, noise / users.bias_variance]).map(|(g, d)| g * d));
+        let (solution, inverse) = reference(&examples, &ridge, &moment);
         for j in 0..2 {
             close(als.features[item * dim + j], solution[j]);
             close(als.factor_variances[item * 2 + j], noise * inverse[(j, j)]);
@@ -159,6 +165,9 @@ fn a_fit_from_a_state_makes_the_same_next_iteration() {
     let state = through.state();
     let mut resumed = start(1.0);
     resumed.resume(&state);
+    // The state has no vectors of users: they are fitted to its factors.
+    through.audience = PartnerVectors::audience(6, 5, SHAPE.latent);
+    through.resume_audience();
     through.iterate().unwrap();
     resumed.iterate().unwrap();
     // Biases are relative to a mean that is the same here, so everything is equal up to the
@@ -167,4 +176,33 @@ fn a_fit_from_a_state_makes_the_same_next_iteration() {
         assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} is not {b}");
     }
     assert!((through.noise_variance / resumed.noise_variance - 1.0).abs() < 1e-6);
+}
+
+/// Partners that meet a row several times count as often.
+#[test]
+fn sweeps_converge_to_the_dense_solution() {
+    let (by_user, by_item) = (Rows::by_user(&ratings()), Rows::by_item(&ratings()));
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    let targets: Vec<f32> = (0..5 * 3).map(|_| random.random::<f32>() - 0.5).collect();
+    let mut vectors = PartnerVectors::audience(6, 5, 2);
+    let mut rest = targets.clone();
+    for _ in 0..300 {
+        vectors.sweep(&mut rest, (&by_user, &by_item));
+    }
+    let mut design = DMatrix::zeros(5, 6);
+    for rating in ratings().list() {
+        let count = by_item.row(rating.item as usize).len() as f64;
+        design[(rating.item as usize, rating.user as usize)] += count.sqrt().recip();
+    }
+    let targets = DMatrix::from_row_slice(5, 3, &targets).map(f64::from);
+    let normal = design.tr_mul(&design) + DMatrix::identity(6, 6) / AUDIENCE_VARIANCE;
+    let solution = normal.try_inverse().unwrap() * design.tr_mul(&targets);
+    let fitted = &design * &solution;
+    for item in 0..5 {
+        for column in 0..3 {
+            close(vectors.shift_of(item)[column], fitted[(item, column)]);
+            close(rest[item * 3 + column], targets[(item, column)] - fitted[(item, column)]);
+        }
+    }
+    assert!(fitted.norm() > 0.1, "the targets are explained to some part");
 }
