@@ -273,7 +273,7 @@ mod tests {
 
     fn append(storage: &Storage, record: Record, frozen: Vec<FrozenFeatures>) -> Result<Placed, StorageError> {
         let notes_item = record.user_epoch.0.is_multiple_of(2);
-        let source = record.user_epoch.0.is_multiple_of(3).then(|| message(record.user_epoch.0));
+        let source = record.user_epoch.0.is_multiple_of(3).then(|| next_message(storage, &record.user));
         let append = Append { stream: films(), record, frozen, notes_item, source, ack: AckMode::Wait };
         match storage.log().append(append)? {
             Appended::New(placed) => Ok(placed),
@@ -281,8 +281,11 @@ mod tests {
         }
     }
 
-    fn message(offset: u64) -> SourcePosition {
-        SourcePosition { source: SourceId::new("nats/clicks").unwrap(), offset }
+    /// The next message for the user's shard, of which all earlier events are durable.
+    fn next_message(storage: &Storage, user: &UserId) -> SourcePosition {
+        let source = SourceId::new("nats/clicks").unwrap();
+        let last = storage.log().source_position(storage.log().shard_of(user), &source).unwrap();
+        SourcePosition { source, offset: last.map_or(0, |last| last + 1) }
     }
 
     fn frozen(item: u64) -> FrozenFeatures {
@@ -324,7 +327,7 @@ mod tests {
             }
             (8, _) => {
                 let shard = storage.log().shard_of(user);
-                return storage.log().pass_over(shard, &message(epoch)).unwrap().durable().await.unwrap();
+                return storage.log().pass_over(shard, &next_message(storage, user)).unwrap().durable().await.unwrap();
             }
             (kind, _) => {
                 let observation_id = (kind % 2 == 0).then(|| ObservationId::new(format!("o-{epoch}")).unwrap());
