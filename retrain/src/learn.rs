@@ -35,6 +35,8 @@ pub(crate) struct Recipe<'a> {
     pub(crate) dim: usize,
     pub(crate) seed: u64,
     pub(crate) regularization: f64,
+    /// Whether the prior means of items depend on their users.
+    pub(crate) audience: bool,
     /// Whether choice vectors are fitted.
     pub(crate) choices: bool,
     pub(crate) pinned: &'a Pinned,
@@ -84,6 +86,7 @@ impl Prepared {
             side_features: &side_features.items,
             regularization: recipe.regularization,
             seed: recipe.seed,
+            audience: recipe.audience,
             choices: recipe.choices,
         };
         Als::start(ratings, &self.grouped, start)
@@ -144,7 +147,7 @@ pub(crate) fn fit_weights(
     let mut als = Als::start(
         ratings,
         grouped,
-        Start { shape, side_features: &known, regularization: 1.0, seed: 0, choices: false },
+        Start { shape, side_features: &known, regularization: 1.0, seed: 0, audience: false, choices: false },
     );
     for _ in 0..REFIT_ITERATIONS {
         als.iterate()?;

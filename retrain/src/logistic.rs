@@ -225,7 +225,8 @@ pub(crate) fn train_logistic(
     progress: &dyn Progress,
 ) -> Result<Trained, RetrainError> {
     let regularization = settings.regularization.unwrap_or(1.0);
-    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, choices: false, pinned };
+    let recipe =
+        Recipe { dim: settings.dim, seed: settings.seed, regularization, audience: false, choices: false, pinned };
     let iterations = ITERATIONS_MIN.min(settings.iterations_max);
     let tuned = tune(ratings, recipe, iterations, progress)?;
     let base = BaseRate::of(ratings);
@@ -248,7 +249,8 @@ pub(crate) fn refresh_logistic(
 ) -> Result<Trained, RetrainError> {
     let (settled, state) = (fresh.settled, fresh.state);
     let regularization = settings.regularization.unwrap_or(settled.regularization);
-    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, choices: false, pinned };
+    let recipe =
+        Recipe { dim: settings.dim, seed: settings.seed, regularization, audience: false, choices: false, pinned };
     let base = BaseRate::of(ratings);
     let held = HeldRows::of(ratings, fresh.rows, settings.seed);
     let asked = held.as_ref().map(|held| base.working(&held.asked)).transpose()?;

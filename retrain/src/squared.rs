@@ -25,7 +25,8 @@ pub(crate) fn train_squared(
     progress: &dyn Progress,
 ) -> Result<Trained, RetrainError> {
     let regularization = settings.regularization.unwrap_or(REGULARIZATION);
-    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, choices: false, pinned };
+    let recipe =
+        Recipe { dim: settings.dim, seed: settings.seed, regularization, audience: true, choices: false, pinned };
     let tuned = tune(ratings, recipe, settings, progress)?;
     let recipe = Recipe { choices: tuned.choices, ..recipe };
     let learnt = learn(ratings, &Prepared::of(ratings, settings.dim), recipe, |iteration, _| {
@@ -45,7 +46,7 @@ pub(crate) fn refresh_squared(
     let settled = fresh.settled;
     let regularization = settings.regularization.unwrap_or(settled.regularization);
     let choices = settled.choices;
-    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, choices, pinned };
+    let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, audience: true, choices, pinned };
     let held = HeldRows::of(ratings, fresh.rows, settings.seed);
     let served = held.as_ref().map(|held| HeldOut::new(&held.known, &held.asked));
     let evaluate = |learnt: &Learnt| -> Result<Option<Errors>, RetrainError> {

@@ -273,7 +273,9 @@ mod tests {
 
     fn append(storage: &Storage, record: Record, frozen: Vec<FrozenFeatures>) -> Result<Placed, StorageError> {
         let notes_item = record.user_epoch.0.is_multiple_of(2);
-        let source = record.user_epoch.0.is_multiple_of(3).then(|| next_message(storage, &record.user));
+        // Observations alone come from messages.
+        let from_message = record.kind == RecordKind::Observe && record.user_epoch.0.is_multiple_of(3);
+        let source = from_message.then(|| next_message(storage, &record.user));
         let append = Append { stream: films(), record, frozen, notes_item, source, ack: AckMode::Wait };
         match storage.log().append(append)? {
             Appended::New(placed) => Ok(placed),

@@ -123,7 +123,8 @@ impl Als {
                 };
                 rows.iter_mut().enumerate().try_fold(ItemSums::default(), |sum, (row, item)| {
                     let entries = this.by_item.row(chunk * CHUNK_ROWS + row);
-                    let means = this.audience.shift_of(chunk * CHUNK_ROWS + row);
+                    let means =
+                        this.audience.as_ref().map_or(&[][..], |audience| audience.shift_of(chunk * CHUNK_ROWS + row));
                     this.set_pull(&mut scratch.pull, means);
                     Ok(sum.plus(this.solve_item(entries, item, &mut scratch)?))
                 })
@@ -228,7 +229,7 @@ impl Als {
         })
     }
 
-    /// Sets the prior's part of the regression's moment, for these prior means of factors and bias.
+    /// Sets the prior's part of the regression's moment, for these prior means of factors and bias; none are zeros.
     fn set_pull(&self, pull: &mut [f64], means: &[f32]) {
         let latent = self.shape.latent;
         for (pull, mean) in pull.iter_mut().zip(means) {

@@ -93,7 +93,9 @@ pub(crate) struct Start<'a> {
     /// Share of the partners' variances in a row's ridge: 1 as in the model, 0 for plain ALS.
     pub(crate) regularization: f64,
     pub(crate) seed: u64,
-    /// Whether choice vectors are fitted.
+    /// Whether the prior means of items depend on their users.
+    pub(crate) audience: bool,
+    /// Whether those of users depend on their items: whether choice vectors are fitted.
     pub(crate) choices: bool,
 }
 
@@ -121,7 +123,8 @@ pub(crate) struct Als {
     bias_variances: Vec<f32>,
     /// Row-major `users x dim`: posterior variances.
     weight_variances: Vec<f32>,
-    audience: PartnerVectors,
+    /// The vectors of users, if they are fitted.
+    audience: Option<PartnerVectors>,
     /// The choice vectors of items, if they are fitted.
     choices: Option<PartnerVectors>,
     regularization: f64,
@@ -180,7 +183,7 @@ impl Als {
             factor_variances: vec![0.0; items * shape.latent],
             bias_variances: vec![0.0; items],
             weight_variances: vec![0.0; users * dim],
-            audience: PartnerVectors::audience(users, items, shape.latent),
+            audience: start.audience.then(|| PartnerVectors::audience(users, items, shape.latent)),
             choices: start.choices.then(|| PartnerVectors::choices(users, items, dim)),
             regularization: start.regularization,
             label_variance,

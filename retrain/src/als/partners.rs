@@ -147,13 +147,14 @@ impl Als {
     }
 
     fn sweep_audience(&mut self, sweeps: usize) {
+        let Some(audience) = &mut self.audience else { return };
         let (dim, latent) = (self.shape.dim(), self.shape.latent);
-        let rows = self.features.chunks_exact(dim).zip(&self.biases).zip(self.audience.shifts.chunks_exact(latent + 1));
+        let rows = self.features.chunks_exact(dim).zip(&self.biases).zip(audience.shifts.chunks_exact(latent + 1));
         let mut rest: Vec<f32> = rows
             .flat_map(|((row, bias), shift)| row[..latent].iter().chain([bias]).zip(shift).map(|(x, shift)| x - shift))
             .collect();
         for _ in 0..sweeps {
-            self.audience.sweep(&mut rest, (&self.by_user, &self.by_item));
+            audience.sweep(&mut rest, (&self.by_user, &self.by_item));
         }
     }
 }

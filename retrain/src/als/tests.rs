@@ -26,7 +26,7 @@ fn start(regularization: f64) -> Als {
     Als::start(
         &ratings(),
         &Grouped::of(&ratings()),
-        Start { shape: SHAPE, side_features: &SIDE_FEATURES, regularization, seed: 3, choices: false },
+        Start { shape: SHAPE, side_features: &SIDE_FEATURES, regularization, seed: 3, audience: true, choices: false },
     )
 }
 
@@ -104,7 +104,7 @@ fn an_iteration_solves_both_sides_like_an_independent_reference() {
             let target = f64::from(entry.label) - users.mean - w[2] * f64::from(*side_feature) - w[3];
             examples.push((vec![w[0], w[1], 1.0], target, weight));
         }
-        let expected = users.audience.shift_of(item).iter().map(|mean| f64::from(*mean));
+        let expected = users.audience.as_ref().unwrap().shift_of(item).iter().map(|mean| f64::from(*mean));
         let moment =
             DVector::from_iterator(3, expected.zip([noise, noise, noise / users.bias_variance]).map(|(g, d)| g * d));
         let (solution, inverse) = reference(&examples, &ridge, &moment);
@@ -166,7 +166,7 @@ fn a_fit_from_a_state_makes_the_same_next_iteration() {
     let mut resumed = start(1.0);
     resumed.resume(&state);
     // The state has no vectors of users: they are fitted to its factors.
-    through.audience = PartnerVectors::audience(6, 5, SHAPE.latent);
+    through.audience = Some(PartnerVectors::audience(6, 5, SHAPE.latent));
     through.resume_audience();
     through.iterate().unwrap();
     resumed.iterate().unwrap();

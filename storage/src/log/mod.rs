@@ -72,7 +72,7 @@ pub struct Append {
     pub frozen: Vec<FrozenFeatures>,
     /// Whether the same atomic batch notes that the item was observed ([`crate::Items::sweep_observed`]).
     pub notes_item: bool,
-    /// The message that the event was in. The same atomic batch writes its position ([`Log::source_position`]).
+    /// The message that the observation was in; amendments have none. The same atomic batch writes its position ([`Log::source_position`]).
     pub source: Option<SourcePosition>,
     /// Whether the caller waits for durability next.
     pub ack: AckMode,
