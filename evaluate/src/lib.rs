@@ -10,12 +10,17 @@
 //!
 //! Evaluations take minutes on large data; they report [`Progress`].
 
+pub mod accuracy;
 pub mod cold_items;
 pub mod context;
+pub mod density;
 mod exported;
+pub mod folds;
 mod lists;
 pub mod ope;
+mod orders;
 pub mod peers;
+pub mod prequential;
 pub mod probabilities;
 pub mod progress;
 pub mod ranking;
@@ -26,7 +31,7 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
 use celeris_datasets::Rating as NamedRating;
-use celeris_model::{Estimate, Example, ItemId, Learning, Loss, ModelError, UserId, UserModel};
+use celeris_model::{Estimate, Example, ItemId, Learning, Loss, ModelError, Timestamp, UserId, UserModel};
 use celeris_retrain::{Parent, Pinned, Rating, Ratings, RetrainError, TrainSettings, Trained, refresh, train};
 
 use self::progress::Part;
@@ -117,6 +122,16 @@ fn index(count: usize) -> u32 {
     u32::try_from(count).expect("ratings in memory have fewer than 2^32 users and items")
 }
 
+/// Fails if rows have no time; `what` needs it.
+fn ensure_times(rows: &[NamedRating], what: &str) -> anyhow::Result<()> {
+    let untimed = rows.iter().filter(|row| row.timestamp == Timestamp::default()).count();
+    anyhow::ensure!(
+        untimed == 0,
+        "{untimed} rows have no time, which {what} needs; name the column of times by --map time=COLUMN, or split at random"
+    );
+    Ok(())
+}
+
 /// Ratings by user, in the given order.
 fn by_user(users: usize, ratings: &[Rating]) -> Vec<Vec<Rating>> {
     let mut rows = vec![Vec::new(); users];
@@ -127,7 +142,10 @@ fn by_user(users: usize, ratings: &[Rating]) -> Vec<Vec<Rating>> {
 }
 
 /// One evaluated prediction.
+#[derive(Debug, Clone, Copy)]
 struct Prediction {
+    user: u32,
+    item: u32,
     label: f32,
     /// The served estimate; under logistic loss its score is log-odds.
     served: Estimate,
@@ -153,6 +171,8 @@ fn predict(
             let example = trained.example(rating);
             let own = celeris_model::linear::dot(trained.own_weights(rating.user), example.features);
             predictions.push(Prediction {
+                user: rating.user,
+                item: rating.item,
                 label: rating.label,
                 served: model.estimate(&learning, example.offset, example.features),
                 own: example.offset + own,
