@@ -57,8 +57,7 @@ impl Squares {
 
     /// The root of the mean of everything added; NaN if that is nothing.
     pub(crate) fn rmse(&self) -> Rmse {
-        let (sum, count) =
-            self.by_user.iter().fold((0.0, 0.0), |(sum, count), (one, rows)| (sum + one, count + rows));
+        let (sum, count) = self.by_user.iter().fold((0.0, 0.0), |(sum, count), (one, rows)| (sum + one, count + rows));
         let mean: f64 = sum / count;
         let users = self.by_user.iter().filter(|(_, rows)| *rows > 0.0).count() as f64;
         let deviations: f64 = self.by_user.iter().map(|(one, rows)| (one - rows * mean).powi(2)).sum();

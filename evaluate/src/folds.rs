@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::accuracy::{Accuracy, Collected, Squares};
 use crate::lists::mean;
+use crate::page::{Tabled, percent, table};
 use crate::peers::ratings::{Known, RatingPeer};
 use crate::progress::Part;
 use crate::{EvaluateSettings, Numbered, by_user, predict};
@@ -151,12 +152,7 @@ fn ours(fold: &Fold, settings: &EvaluateSettings) -> anyhow::Result<(FoldFigures
     Ok((figures, trained.label_range))
 }
 
-fn rmse_of_peer(
-    myfm: &RatingPeer,
-    fold: &Fold,
-    range: (f32, f32),
-    (known, seed): (Known, u64),
-) -> anyhow::Result<f64> {
+fn rmse_of_peer(myfm: &RatingPeer, fold: &Fold, range: (f32, f32), (known, seed): (Known, u64)) -> anyhow::Result<f64> {
     let mut numbered = Numbered::default();
     let (train, test) = (numbered.number(&fold.train), numbered.number(&fold.test));
     let mut squares = Squares::default();
@@ -198,6 +194,25 @@ impl fmt::Display for FoldsReport {
             write!(out, "\n  myFM is not installed: `cargo xtask peers` installs it")?;
         }
         Ok(())
+    }
+}
+
+impl Tabled for FoldsReport {
+    fn parts(&self) -> Vec<(&'static str, String)> {
+        let Self { dataset, dim, seed, folds, ours, peers, .. } = self;
+        let names: Vec<&str> = folds.iter().map(|fold| fold.name.as_str()).collect();
+        let covered = folds.iter().map(|fold| fold.ours.coverage_95).sum::<f64>() / folds.len() as f64;
+        let mean = |mean: &Mean| format!("{:.4} ± {:.4}", mean.rmse, mean.std_error);
+        let mut rows = vec![vec!["ours".to_owned(), mean(ours), String::new()]];
+        rows.extend(peers.iter().map(|peer| vec![peer.name.to_owned(), mean(&peer.mean), mean(&peer.difference)]));
+        let text = format!(
+            "`celeris evaluate --protocol folds --dim {dim} --seed {seed}` on {dataset}, folds {}. RMSE with standard errors over \
+             folds; the 95 % intervals cover {}.\n\n{}",
+            names.join(", "),
+            percent(covered),
+            table(&["", "RMSE", "ours less this"], &rows)
+        );
+        vec![("folds", text)]
     }
 }
 

@@ -1,12 +1,15 @@
 //! Offline evaluation: predictions of unseen ratings, and the value of a policy on the log of
 //! another policy ([`ope`]).
 //!
-//! [`split`] holds out a tenth of the rows, for each loss; [`velox`] repeats the two experiments of
-//! Velox §2.4; [`cold_items`] leaves items out; [`ranking`] leaves out the last item of every
+//! [`split`] holds out a tenth of the rows, for each loss; [`density`] varies the number of ratings that
+//! are known of each user; [`prequential`] predicts the rows in the order of their time, each before it
+//! is learnt; [`folds`] takes given pairs of files; [`velox`] repeats the two experiments of Velox §2.4;
+//! [`cold_items`] leaves items out; [`ranking`] leaves out the last item of every
 //! user and ranks it among all; and [`context`] generates clicks that depend on the context. All evaluate what would be served: the posterior of every user under
 //! the trained version's own prior. For ratings, the first two also report the trainer's own
 //! weights. All settings but `dim`, `loss` and `seed` are chosen by the trainer. Predicted ratings
-//! are clamped to the range of the training labels.
+//! are clamped to the range of the training labels. [`table`] runs several, and [`page`] writes their
+//! figures into a document.
 //!
 //! Evaluations take minutes on large data; they report [`Progress`].
 
@@ -19,12 +22,14 @@ pub mod folds;
 mod lists;
 pub mod ope;
 mod orders;
+pub mod page;
 pub mod peers;
 pub mod prequential;
 pub mod probabilities;
 pub mod progress;
 pub mod ranking;
 pub mod split;
+pub mod table;
 pub mod velox;
 
 use std::collections::HashMap;

@@ -238,7 +238,8 @@ impl Scene<'_> {
             drawn.push((parts, [versions.early.label_range, versions.late.label_range]));
         }
         if let Some(myfm) = self.myfm {
-            let part = settings.stage(&format!("myFM on {density} ratings a user, in trainings"), Some(4 * self.orders));
+            let part =
+                settings.stage(&format!("myFM on {density} ratings a user, in trainings"), Some(4 * self.orders));
             for (number, (parts, ranges)) in drawn.iter().enumerate() {
                 self.of_peer(myfm, parts, (*ranges, &mut sums.peers), number)?;
                 part.at((number + 1) as f64 / self.orders as f64);

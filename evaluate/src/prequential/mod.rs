@@ -155,8 +155,7 @@ fn ours(
 ) -> anyhow::Result<PrequentialReport> {
     let scene = Scene::new(ordered, protocol, settings)?;
     let (known, stream) = scene.ratings.split_at(scene.first);
-    let (mut users, mut items) =
-        (vec![false; scene.numbered.users.len()], vec![false; scene.numbered.items.len()]);
+    let (mut users, mut items) = (vec![false; scene.numbered.users.len()], vec![false; scene.numbered.items.len()]);
     for row in known {
         users[row.user as usize] = true;
         items[row.item as usize] = true;

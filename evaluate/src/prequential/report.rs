@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Line, PrequentialReport};
+use crate::page::{Tabled, cell, percent, table};
 
 impl fmt::Display for PrequentialReport {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
@@ -41,5 +42,33 @@ impl fmt::Display for Line {
             Some(chosen) => write!(out, "\n    {chosen}"),
             None => Ok(()),
         }
+    }
+}
+
+impl Tabled for PrequentialReport {
+    fn parts(&self) -> Vec<(&'static str, String)> {
+        let Self { dataset, dim, seed, train_ratings, stream_ratings, retrainings, missing, .. } = self;
+        let (users, items) = (self.stream_ratings_of_unseen_users, self.stream_ratings_of_unseen_items);
+        let missing = match missing.as_slice() {
+            [] => String::new(),
+            names => format!(" Not installed: {}.", names.join(", ")),
+        };
+        let row = |line: &Line| {
+            let mut cells = vec![line.name.to_owned(), cell(line.error)];
+            cells.push(line.coverage_95.map_or_else(String::new, percent));
+            cells.extend([1, 4, 9].map(|tenth| format!("{:.4}", line.rmse_so_far[tenth])));
+            cells.push(line.chosen.clone().unwrap_or_default());
+            cells
+        };
+        let rows: Vec<Vec<String>> = self.ours.iter().chain(&self.peers).map(row).collect();
+        let head = ["", "RMSE", "95 % intervals cover", "after 2 tenths", "after 5", "after 10", "settings"];
+        let text = format!(
+            "`celeris evaluate --protocol prequential --dim {dim} --seed {seed}` on {dataset}, in the order of time: \
+             {train_ratings} ratings to train on, then {stream_ratings} that are predicted and learnt, {users} of them of users \
+             and {items} of items without training ratings, and {retrainings} retrainings. RMSE with standard errors over \
+             users.{missing}\n\n{}",
+            table(&head, &rows)
+        );
+        vec![("prequential", text)]
     }
 }

@@ -96,9 +96,8 @@ fn errors_so_far_are_those_of_the_rows_until_then() {
 #[test]
 fn rows_without_times_and_too_few_rows_are_refused() {
     let mut rows = rows();
-    let problem = |rows: &[NamedRating]| {
-        evaluate_prequential("rows", rows, PROTOCOL, &settings()).unwrap_err().to_string()
-    };
+    let problem =
+        |rows: &[NamedRating]| evaluate_prequential("rows", rows, PROTOCOL, &settings()).unwrap_err().to_string();
     assert!(problem(&rows[..12]).contains("too few"), "{}", problem(&rows[..12]));
     rows[7].timestamp = Timestamp::default();
     assert!(problem(&rows).starts_with("1 rows have no time"), "{}", problem(&rows));

@@ -31,9 +31,9 @@ impl Served {
     }
 
     pub(super) fn described(&self) -> String {
-        let half_life = self.half_life.map_or("no half-life".to_owned(), |one| {
-            format!("a half-life of {:.0} days", one.seconds() / 86_400.0)
-        });
+        let half_life = self
+            .half_life
+            .map_or("no half-life".to_owned(), |one| format!("a half-life of {:.0} days", one.seconds() / 86_400.0));
         format!("dim {}, {half_life}", self.version.dim)
     }
 }
@@ -74,15 +74,16 @@ pub(super) fn tuned(
         }
     }
     let (_, dim, half_life) = best;
-    let version =
-        numbered.train(&rows.ratings[..known], &EvaluateSettings { dim, ..*settings }, Part::unreported())?;
+    let version = numbered.train(&rows.ratings[..known], &EvaluateSettings { dim, ..*settings }, Part::unreported())?;
     Ok(Served { version, half_life, cold: known })
 }
 
 /// The candidates around the given one: half and double.
 fn dims(dim: usize) -> Vec<usize> {
-    let mut dims: Vec<usize> =
-        [dim / 2, dim, 2 * dim].into_iter().map(|one| one.clamp(DIM_MIN.min(dim), celeris_retrain::settings::DIM_MAX)).collect();
+    let mut dims: Vec<usize> = [dim / 2, dim, 2 * dim]
+        .into_iter()
+        .map(|one| one.clamp(DIM_MIN.min(dim), celeris_retrain::settings::DIM_MAX))
+        .collect();
     dims.dedup();
     dims
 }

@@ -131,7 +131,8 @@ impl RatingPeer {
         if known == Known::Blocks {
             command.arg("--blocks");
         }
-        let output: Output = serde_json::from_slice(&run(&mut command)?).context("myfm_ratings.py printed no result")?;
+        let output: Output =
+            serde_json::from_slice(&run(&mut command)?).context("myfm_ratings.py printed no result")?;
         counted(output.predictions, test.len())
     }
 

@@ -8,20 +8,19 @@ themselves, in its favour.
 """
 
 import argparse
-import itertools
 import json
 import pathlib
 
 import vowpalwabbit
 
 RANK = 10
-RATES = [0.005, 0.015, 0.05]
-REGULARIZATIONS = ["1e-6", "1e-3"]
+REGULARIZATION = 1e-3
+RATES = [0.02, 0.05, 0.1, 0.2]
 
 
 def predictions(rows, first, options, seed):
     learner = vowpalwabbit.Workspace(
-        f"--quiet -b 22 --random_seed {seed} -q ui --rank {RANK} --power_t 0 --decay_learning_rate 1 {options}"
+        f"--quiet -b 22 --random_seed {seed} -q ui --rank {RANK} --l2 {REGULARIZATION} --power_t 0 --decay_learning_rate 1 {options}"
     )
     predicted = []
     for number, (user, item, label) in enumerate(rows):
@@ -50,8 +49,8 @@ def main():
     first = settings.first
     known, labels = [label for _, _, label in rows[:first]], [label for _, _, label in rows[first:]]
     tried = []
-    for rate, regularization in itertools.product(RATES, REGULARIZATIONS):
-        options = f"-l {rate} --l2 {regularization}"
+    for rate in RATES:
+        options = f"-l {rate}"
         predicted = predictions(rows, first, options, settings.seed)
         tried.append((squared_error(predicted, labels, min(known), max(known)), options, predicted))
     _, options, best = min(tried)
