@@ -69,10 +69,11 @@ mod tests {
     fn numbered_pairs_come_first_and_files_without_a_partner_are_none() {
         let folder = tempfile::tempdir().unwrap();
         let touch = |name: &str| std::fs::write(folder.path().join(name), "").unwrap();
-        assert!(found(folder.path()).unwrap_err().to_string().contains("u1.base and u1.test"));
-        ["ua.base", "ua.test", "u3.base", "u.data"].map(touch);
+        let Err(Failure::BadInput(problem)) = found(folder.path()) else { panic!("there are no pairs") };
+        assert!(problem.contains("u1.base and u1.test"), "{problem}");
+        ["ua.base", "ua.test", "u3.base", "u.data"].into_iter().for_each(touch);
         assert_eq!(found(folder.path()).unwrap(), ["ua"], "u3 has no test file");
-        ["u2.base", "u2.test", "u1.base", "u1.test"].map(touch);
+        ["u2.base", "u2.test", "u1.base", "u1.test"].into_iter().for_each(touch);
         assert_eq!(found(folder.path()).unwrap(), ["u1", "u2"]);
     }
 }

@@ -284,7 +284,7 @@ impl<'a> Scene<'a> {
         let known = &self.ratings[..from];
         match (way, previous) {
             (Way::Fixed, Some(previous)) => Ok(previous),
-            (Way::Refreshed, Some(previous)) => self.refreshed(previous, known),
+            (Way::Refreshed, Some(previous)) => self.refreshed(&previous, known),
             (Way::Tuned, _) => tuning::tuned(&self.numbered, (self.rows(), from), self.settings),
             (Way::Fixed | Way::Refreshed | Way::Retrained, _) => self.trained(known),
         }
@@ -295,11 +295,11 @@ impl<'a> Scene<'a> {
         Ok(Served { version, half_life: None, cold: known.len() })
     }
 
-    fn refreshed(&self, previous: Served, known: &[Rating]) -> anyhow::Result<Served> {
+    fn refreshed(&self, previous: &Served, known: &[Rating]) -> anyhow::Result<Served> {
         let refreshed: Result<Trained, RetrainError> =
             self.numbered.refresh(&previous.version, known, previous.cold, self.settings);
         match refreshed {
-            Ok(version) => Ok(Served { version, ..previous }),
+            Ok(version) => Ok(Served { version, half_life: previous.half_life, cold: previous.cold }),
             Err(RetrainError::WarmStart { .. }) => self.trained(known),
             Err(error) => Err(error.into()),
         }

@@ -160,6 +160,3 @@ fn chosen_half_life(
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod tests;

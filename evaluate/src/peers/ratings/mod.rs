@@ -193,3 +193,65 @@ fn lines(rows: &[Rating], end: impl Fn(&mut String, &Rating) -> std::fmt::Result
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+    use celeris_datasets::synthetic::SyntheticSettings;
+    use celeris_skip::{self as skip, Need};
+
+    use super::*;
+    use crate::Numbered;
+
+    fn rows() -> Vec<Rating> {
+        let settings = SyntheticSettings { users: 60, items: 90, ratings: 1800, ..SyntheticSettings::default() };
+        Numbered::default().number(&settings.generate().unwrap().dataset.ratings)
+    }
+
+    fn error(rows: &[Rating], scores: impl IntoIterator<Item = f32>) -> f32 {
+        let squares = rows.iter().zip(scores).map(|(row, score)| (row.label - score).powi(2));
+        squares.sum::<f32>() / rows.len() as f32
+    }
+
+    /// What the mean of the first rows is wrong by.
+    fn error_of_mean((first, rest): (&[Rating], &[Rating])) -> f32 {
+        let mean = first.iter().map(|row| row.label).sum::<f32>() / first.len() as f32;
+        error(rest, rest.iter().map(|_| mean))
+    }
+
+    #[test]
+    fn files_hold_the_rows_in_their_order_and_labels_only_where_they_are_learnt() {
+        let row = |user, item, label| Rating { user, item, label, weight: 1.0 };
+        let rows = [row(3, 1, 4.5), row(0, 2, 3.0)];
+        assert_eq!(labelled(&rows), "3,1,4.5\n0,2,3\n");
+        assert_eq!(pairs(&rows), "3,1\n0,2\n");
+    }
+
+    #[test]
+    fn myfm_predicts_better_than_the_mean() {
+        let found = RatingPeer::myfm().unwrap();
+        let Some(myfm) = skip::unless(Need::Peers, found, "no Python with myfm") else { return };
+        let rows = rows();
+        let (train, test) = rows.split_at(1500);
+        for known in Known::BOTH {
+            let predictions = myfm.fitted((train, test), known, 3).unwrap();
+            assert_eq!(predictions, myfm.fitted((train, test), known, 3).unwrap(), "the same by the same seed");
+            assert!(error(test, predictions) < 0.9 * error_of_mean((train, test)), "{known:?}");
+        }
+    }
+
+    #[test]
+    fn learners_predict_every_row_after_the_first_ones() {
+        for online in Online::BOTH {
+            let found = RatingPeer::online(online).unwrap();
+            let Some(peer) = skip::unless(Need::Peers, found, "no Python with this learner") else { return };
+            let rows = rows();
+            let (first, stream) = rows.split_at(600);
+            let streamed = peer.streamed(online, (&rows, first.len()), 3).unwrap();
+            assert_eq!(streamed.tried, 4, "{}", streamed.options);
+            assert_eq!(streamed.predictions.len(), stream.len());
+            assert!(error(stream, streamed.predictions) < error_of_mean((first, stream)), "{online:?}");
+        }
+    }
+}
