@@ -11,9 +11,9 @@ use crate::{EvaluateSettings, Numbered};
 /// One row in this many, of the latest, decides.
 const HELD_OUT_ONE_IN: usize = 10;
 
-/// Candidate half-lives of what users have taught, in days: none, a year, a day, an hour.
-const HALF_LIVES_DAYS: [Option<f64>; 4] = [None, Some(365.0), Some(1.0), Some(1.0 / 24.0)];
-const DAY_SECONDS: f64 = 86_400.0;
+/// Candidate half-lives of what users have taught, in seconds: none, a year, an hour, five minutes.
+/// The short ones follow a user's mood within a session.
+const HALF_LIVES: [Option<f64>; 4] = [None, Some(365.0 * 86_400.0), Some(3_600.0), Some(300.0)];
 
 /// Smallest `dim` of the candidates: an offset, a factor and the constant.
 const DIM_MIN: usize = 3;
@@ -32,9 +32,8 @@ impl Served {
     }
 
     pub(super) fn described(&self) -> String {
-        let half_life = self
-            .half_life
-            .map_or("no half-life".to_owned(), |one| format!("a half-life of {:.3} days", one.seconds() / DAY_SECONDS));
+        let half_life =
+            self.half_life.map_or("no half-life".to_owned(), |one| format!("a half-life of {} s", one.seconds()));
         format!("dim {}, {half_life}", self.version.dim)
     }
 }
@@ -59,8 +58,8 @@ pub(super) fn tuned(
             &EvaluateSettings { dim, ..*settings },
             Part::unreported(),
         )?;
-        for days in HALF_LIVES_DAYS {
-            let half_life = days.map(|days| HalfLife::from_seconds(days * DAY_SECONDS)).transpose()?;
+        for seconds in HALF_LIVES {
+            let half_life = seconds.map(HalfLife::from_seconds).transpose()?;
             let learning = Learning::new(version.prior.clone(), Loss::Squared, half_life);
             let range = version.label_range;
             let mut squares = Squares::default();
