@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// The installed packages, in the versions of the figures in `docs/benchmarks.md`.
+/// The installed packages, in the versions of the figures in `docs/benchmarks.md` and
+/// `docs/guides/evaluation.md`.
 const PINNED: [&str; 16] = [
     "duckdb==2.0.0",
     "faiss-cpu==1.15.1",
