@@ -8,7 +8,7 @@
 //! - *refreshed*: at given moments, a refresh of the version with all rows so far, as a node makes it
 //!   (a training from nothing where it may not be refreshed);
 //! - *retrained*: at the same moments, a training from nothing;
-//! - *tuned*: as *retrained*, with the `dim` of three and the half-life of four that predict the
+//! - *tuned*: as *retrained*, with the `dim` of three and the half-life of two that predict the
 //!   latest tenth of the rows so far best.
 //!
 //! The peers get the same rows: river and Vowpal Wabbit predict and learn each row as it comes, with

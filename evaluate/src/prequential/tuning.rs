@@ -11,9 +11,8 @@ use crate::{EvaluateSettings, Numbered};
 /// One row in this many, of the latest, decides.
 const HELD_OUT_ONE_IN: usize = 10;
 
-/// Candidate half-lives of what users have taught, in seconds: none, a year, an hour, five minutes.
-/// The short ones follow a user's mood within a session.
-const HALF_LIVES: [Option<f64>; 4] = [None, Some(365.0 * 86_400.0), Some(3_600.0), Some(300.0)];
+/// Candidate half-lives of what users have taught, in seconds: none, and a year.
+const HALF_LIVES: [Option<f64>; 2] = [None, Some(365.0 * 86_400.0)];
 
 /// Smallest `dim` of the candidates: an offset, a factor and the constant.
 const DIM_MIN: usize = 3;
@@ -32,8 +31,9 @@ impl Served {
     }
 
     pub(super) fn described(&self) -> String {
-        let half_life =
-            self.half_life.map_or("no half-life".to_owned(), |one| format!("a half-life of {} s", one.seconds()));
+        let half_life = self
+            .half_life
+            .map_or("no half-life".to_owned(), |one| format!("a half-life of {:.0} days", one.seconds() / 86_400.0));
         format!("dim {}, {half_life}", self.version.dim)
     }
 }
