@@ -1,32 +1,42 @@
 //! Offline evaluation: predictions of unseen ratings, and the value of a policy on the log of
 //! another policy ([`ope`]).
 //!
-//! [`split`] holds out a tenth of the rows, for each loss; [`velox`] repeats the two experiments of
-//! Velox §2.4; [`cold_items`] leaves items out; [`ranking`] leaves out the last item of every
+//! [`split`] holds out a tenth of the rows, for each loss; [`density`] varies the number of ratings that
+//! are known of each user; [`prequential`] predicts the rows in the order of their time, each before it
+//! is learnt; [`folds`] takes given pairs of files; [`velox`] repeats the two experiments of Velox §2.4;
+//! [`cold_items`] leaves items out; [`ranking`] leaves out the last item of every
 //! user and ranks it among all; and [`context`] generates clicks that depend on the context. All evaluate what would be served: the posterior of every user under
 //! the trained version's own prior. For ratings, the first two also report the trainer's own
 //! weights. All settings but `dim`, `loss` and `seed` are chosen by the trainer. Predicted ratings
-//! are clamped to the range of the training labels.
+//! are clamped to the range of the training labels. [`table`] runs several, and [`page`] writes their
+//! figures into a document.
 //!
 //! Evaluations take minutes on large data; they report [`Progress`].
 
+pub mod accuracy;
 pub mod cold_items;
 pub mod context;
+pub mod density;
 mod exported;
+pub mod folds;
 mod lists;
 pub mod ope;
+mod orders;
+pub mod page;
 pub mod peers;
+pub mod prequential;
 pub mod probabilities;
 pub mod progress;
 pub mod ranking;
 pub mod split;
+pub mod table;
 pub mod velox;
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
 use celeris_datasets::Rating as NamedRating;
-use celeris_model::{Estimate, Example, ItemId, Learning, Loss, ModelError, UserId, UserModel};
+use celeris_model::{Estimate, Example, ItemId, Learning, Loss, ModelError, Timestamp, UserId, UserModel};
 use celeris_retrain::{Parent, Pinned, Rating, Ratings, RetrainError, TrainSettings, Trained, refresh, train};
 
 use self::progress::Part;
@@ -117,6 +127,16 @@ fn index(count: usize) -> u32 {
     u32::try_from(count).expect("ratings in memory have fewer than 2^32 users and items")
 }
 
+/// Fails if rows have no time; `what` needs it.
+fn ensure_times(rows: &[NamedRating], what: &str) -> anyhow::Result<()> {
+    let untimed = rows.iter().filter(|row| row.timestamp == Timestamp::default()).count();
+    anyhow::ensure!(
+        untimed == 0,
+        "{untimed} rows have no time, which {what} needs; name the column of times by --map time=COLUMN, or split at random"
+    );
+    Ok(())
+}
+
 /// Ratings by user, in the given order.
 fn by_user(users: usize, ratings: &[Rating]) -> Vec<Vec<Rating>> {
     let mut rows = vec![Vec::new(); users];
@@ -127,7 +147,10 @@ fn by_user(users: usize, ratings: &[Rating]) -> Vec<Vec<Rating>> {
 }
 
 /// One evaluated prediction.
+#[derive(Debug, Clone, Copy)]
 struct Prediction {
+    user: u32,
+    item: u32,
     label: f32,
     /// The served estimate; under logistic loss its score is log-odds.
     served: Estimate,
@@ -153,6 +176,8 @@ fn predict(
             let example = trained.example(rating);
             let own = celeris_model::linear::dot(trained.own_weights(rating.user), example.features);
             predictions.push(Prediction {
+                user: rating.user,
+                item: rating.item,
                 label: rating.label,
                 served: model.estimate(&learning, example.offset, example.features),
                 own: example.offset + own,

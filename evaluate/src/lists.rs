@@ -1,5 +1,7 @@
 //! Lists of the best items of a user, as `recommend` makes them with `greedy`, and their quality.
 
+use std::collections::HashSet;
+
 use celeris_model::preference::Takings;
 use celeris_model::{Learning, ModelError, Timestamp, UserModel};
 use celeris_retrain::{Rating, Trained};
@@ -32,6 +34,21 @@ impl Taken<'_> {
     /// The table of all items with these offsets and features.
     pub(crate) fn ranked<'m>(&'m self, matrix: Matrix<'m>) -> Ranked<'m> {
         Ranked { taken: self, matrix, table: Table::build(matrix, (0..).take(self.counts.len()).collect()) }
+    }
+
+    /// The items with the highest scores that the user may be shown, best first; at most `k`.
+    pub(crate) fn best(&self, user: u32, scores: &[f32], k: usize) -> Vec<u32> {
+        let taken: HashSet<u32> = self.by_user[user as usize].iter().map(|row| row.item).collect();
+        let shown = |item: &u32| self.counts[*item as usize] > 0 && !taken.contains(item);
+        let mut items: Vec<u32> = (0..).take(scores.len()).filter(shown).collect();
+        let order =
+            |one: &u32, other: &u32| scores[*other as usize].total_cmp(&scores[*one as usize]).then(one.cmp(other));
+        if k < items.len() {
+            items.select_nth_unstable_by(k, order);
+            items.truncate(k);
+        }
+        items.sort_unstable_by(order);
+        items
     }
 
     /// The most taken items of each of these users, best first.

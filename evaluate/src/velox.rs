@@ -21,6 +21,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
+use super::orders::{Order, Parts};
 use super::progress::Part;
 use super::{EvaluateSettings, Numbered, by_user, mean_square, predict};
 
@@ -155,37 +156,6 @@ fn half(ratings: usize) -> Option<(usize, usize)> {
     (ratings >= 4).then_some((first, (ratings - first) * 7 / 10))
 }
 
-/// The ratings of one order, by user.
-struct Parts {
-    first: Vec<Vec<Rating>>,
-    then: Vec<Vec<Rating>>,
-    tested: Vec<Vec<Rating>>,
-}
-
-impl Parts {
-    /// The parts of the given order, drawn from a separate stream of the seeded generator.
-    fn of(rows: &[Vec<Rating>], schedule: Schedule, seed: u64, order: u64) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(order);
-        let mut parts = Self { first: Vec::new(), then: Vec::new(), tested: Vec::new() };
-        for row in rows {
-            let mut row = row.clone();
-            row.shuffle(&mut random);
-            let (first, then) = (schedule.parts)(row.len()).unwrap_or((0, 0));
-            let tested = if first > 0 { row.split_off(first + then) } else { Vec::new() };
-            row.truncate(first + then);
-            parts.then.push(row.split_off(first));
-            parts.first.push(row);
-            parts.tested.push(tested);
-        }
-        parts
-    }
-
-    fn learnt(&self) -> Vec<Vec<Rating>> {
-        self.first.iter().zip(&self.then).map(|(first, then)| [first.as_slice(), then].concat()).collect()
-    }
-}
-
 /// Mean squared errors of one order.
 #[derive(Debug, Clone, Copy, Default)]
 struct Squares {
@@ -212,8 +182,8 @@ impl Experiment {
         let mut counts = [0; 3];
         let mut times = Vec::new();
         for order in 0..orders {
-            let parts = Parts::of(&rows, schedule, settings.seed, order as u64);
-            counts = [&parts.first, &parts.then, &parts.tested].map(|rows| rows.iter().map(Vec::len).sum());
+            let parts = Parts::of(&rows, schedule.parts, Order { seed: settings.seed, number: order as u64 });
+            counts = parts.sizes();
             let refreshed = schedule.refreshed.then_some(&mut times);
             let step = |step| settings.part(order * Self::steps(schedule) + step, steps);
             let squares = Self::order(&numbered, &parts, settings, (&step, refreshed))?;

@@ -7,12 +7,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// The installed packages, in the versions of the figures in `docs/benchmarks.md`.
-const PINNED: [&str; 14] = [
+/// The installed packages, in the versions of the figures in `docs/benchmarks.md` and
+/// `docs/guides/evaluation.md`.
+const PINNED: [&str; 16] = [
     "duckdb==2.0.0",
     "faiss-cpu==1.15.1",
     "implicit==0.7.3",
     "lightgbm==4.7.0",
+    "myfm==0.4.0",
     "numpy==2.4.6",
     "onnx==1.23.2",
     "onnxmltools==1.16.0",
@@ -20,6 +22,7 @@ const PINNED: [&str; 14] = [
     "pandas==3.1.1",
     "pyarrow==26.0.1",
     "pyspark==4.1.4",
+    "river==0.26.1",
     "scikit-learn==1.9.1",
     "scipy==1.17.1",
     "skl2onnx==1.20.0",

@@ -133,7 +133,7 @@ fn rating(taken: &Taken, users: &mut Shared<UserId>, items: &mut Shared<ItemId>)
 }
 
 /// The name of a file or folder, without the ending of compressed files.
-fn name_of(path: &Path) -> String {
+pub fn name_of(path: &Path) -> String {
     if path.as_os_str() == STDIN {
         return "standard input".to_owned();
     }

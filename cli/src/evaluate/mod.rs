@@ -1,8 +1,11 @@
 //! `celeris evaluate`: offline evaluation on a data set.
 //!
-//! [`data`] reads the data set as `import` does, [`stages`] shows the progress.
+//! [`data`] reads the data set as `import` does, [`folds`] the pairs of files of a folder, [`stages`] shows the
+//! progress.
 
 mod data;
+mod folds;
+mod protocol_args;
 mod stages;
 
 use std::fmt::Display;
@@ -16,19 +19,25 @@ use celeris_datasets::synthetic::clicks::ClickSettings;
 use celeris_datasets::{Dataset, OpenBandit};
 use celeris_evaluate::cold_items::evaluate_cold_items;
 use celeris_evaluate::context::evaluate_context;
+use celeris_evaluate::density::evaluate_density;
+use celeris_evaluate::folds::evaluate_folds;
 use celeris_evaluate::ope::dsjson::evaluate_logged;
 use celeris_evaluate::ope::dsjson::policy::LoggedPolicy;
 use celeris_evaluate::ope::policy::EvaluatedPolicy;
 use celeris_evaluate::ope::{Settings as OpeProtocol, evaluate_ope};
+use celeris_evaluate::page::{self, Tabled};
+use celeris_evaluate::prequential::evaluate_prequential;
 use celeris_evaluate::ranking::evaluate_ranking;
 use celeris_evaluate::split::{Holdout, evaluate_split};
+use celeris_evaluate::table::evaluate_table;
 use celeris_evaluate::velox::evaluate_velox;
 use celeris_evaluate::{EvaluateSettings, Progress};
 use celeris_model::Loss;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use self::data::{Reader, titles};
+use self::data::{Reader, name_of, titles};
+use self::protocol_args::ProtocolArgs;
 use self::stages::Stages;
 use crate::Failure;
 use crate::import::row_args::RowArgs;
@@ -45,7 +54,7 @@ const K_DEFAULT: usize = 10;
 pub struct Args {
     /// A file or folder as `celeris import` reads it (CSV, TSV, JSON lines, Parquet, MovieLens), or `-`; for protocol
     /// `ope`, a log of decisions in dsjson (a file or a folder), or one of the Open Bandit Dataset such as `random/men`.
-    /// Protocol `context` generates its own.
+    /// Protocol `context` generates its own; `folds` takes a folder.
     #[arg(long, value_name = "FILE")]
     dataset: Option<PathBuf>,
     /// The evaluation protocol.
@@ -89,6 +98,12 @@ pub struct Args {
     /// Prints one JSON object.
     #[arg(long)]
     json: bool,
+    /// A Markdown file, in which the tables of the report replace those of an earlier one, or are added at the end;
+    /// protocols `density`, `folds`, `prequential`, `ranking` and `table`.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    #[command(flatten)]
+    of_protocol: ProtocolArgs,
     #[command(flatten)]
     rows: RowArgs,
 }
@@ -98,19 +113,36 @@ pub struct Args {
 enum Protocol {
     /// Trains on most of the rows and predicts the rest.
     Split,
+    /// Trains on 5, 10, 20, 40 and 80 ratings of each user, then users learn seven more online, then trains on all of
+    /// these; beside myFM where it is installed.
+    Density,
+    /// The mean error over pairs of files such as u1.base and u1.test; beside myFM where it is installed.
+    Folds,
+    /// Rows in the order of time, each predicted before it is learnt: with fixed features, and with retrainings; beside
+    /// river, Vowpal Wabbit and myFM where they are installed.
+    Prequential,
     /// The two experiments of Velox §2.4: features trained on few ratings, users learning more
     /// online.
     Velox,
     /// Leaves out a tenth of the items and predicts their ratings from titles and genres.
     ColdItems,
-    /// Leaves out the last item of every user and looks for it among the ten best; ratings count as
-    /// implicit feedback.
+    /// Leaves out the last item of every user and looks for it among the ten and the twenty best; ratings count as
+    /// implicit feedback. Beside EASE, popularity and, where it is installed, the library implicit.
     Ranking,
     /// Generates clicks that depend on items and contexts together, and predicts them with computed parts of the features
     /// and without.
     Context,
     /// Off-policy evaluation: estimates the value of a policy on the log of another policy.
     Ope,
+    /// The protocols split, density, prequential and ranking in one run, for --write.
+    Table,
+}
+
+impl Protocol {
+    /// Whether its report has tables for a page.
+    fn is_tabled(self) -> bool {
+        matches!(self, Self::Density | Self::Folds | Self::Prequential | Self::Ranking | Self::Table)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -142,7 +174,27 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         Protocol::Ranking => {
             let (dataset, settings) = ratings(args, Loss::Implicit, &stages)?;
-            written(evaluate_ranking(&dataset, &settings), args.json)
+            tabled(evaluate_ranking(&dataset, &settings), args)
+        }
+        Protocol::Density => {
+            let (dataset, settings) = ratings(args, Loss::Squared, &stages)?;
+            let density = args.of_protocol.density();
+            tabled(evaluate_density(&dataset.name, &dataset.ratings, &density, &settings), args)
+        }
+        Protocol::Folds => {
+            let folder = path(args)?;
+            let folds = folds::read(folder, &args.of_protocol.folds, &args.rows, &stages)?;
+            tabled(evaluate_folds(&name_of(folder), &folds, &settings(args, Loss::Squared, &stages)), args)
+        }
+        Protocol::Prequential => {
+            let (dataset, settings) = ratings(args, Loss::Squared, &stages)?;
+            let stream = args.of_protocol.prequential();
+            tabled(evaluate_prequential(&dataset.name, &dataset.ratings, stream, &settings), args)
+        }
+        Protocol::Table => {
+            let (dataset, settings) = ratings(args, Loss::Squared, &stages)?;
+            let protocols = (&args.of_protocol.density(), args.of_protocol.prequential());
+            tabled(evaluate_table(&dataset, protocols, &settings), args)
         }
         Protocol::Velox => {
             let (dataset, settings) = ratings(args, Loss::Squared, &stages)?;
@@ -173,8 +225,14 @@ fn check(args: &Args) -> Result<(), Failure> {
     }
     if args.protocol != Protocol::Split && (args.loss.is_some() || args.split.is_some()) {
         return Err(Failure::bad_input(
-            "--loss and --split go with --protocol split; ranking has implicit loss, context logistic, and velox and cold-items \
-             squared loss",
+            "--loss and --split go with --protocol split; ranking has implicit loss, context logistic, and the others on \
+             ratings squared loss",
+        ));
+    }
+    args.of_protocol.check(args.protocol)?;
+    if args.write.is_some() && !args.protocol.is_tabled() {
+        return Err(Failure::bad_input(
+            "--write goes with --protocol density, folds, prequential, ranking and table, which have tables for a page",
         ));
     }
     if args.k.is_some() && args.loss != Some(LossName::Implicit) {
@@ -265,6 +323,15 @@ fn ope(args: &Args, stages: &Stages) -> Result<String, Failure> {
 fn is_dsjson_log(path: &Path) -> Result<bool, Failure> {
     let is_file = path.is_file() && files::is_dsjson(path)?;
     Ok(is_file || path.is_dir() && !files::of_log(path)?.is_empty())
+}
+
+/// As [`written`], and the tables of the report on the page that is to be written.
+fn tabled<T: Serialize + Display + Tabled>(report: anyhow::Result<T>, args: &Args) -> Result<String, Failure> {
+    let report = report.map_err(Failure::bad_input)?;
+    if let Some(file) = &args.write {
+        page::write(file, &report).map_err(|error| Failure::bad_input(format!("{error:#}")))?;
+    }
+    written(Ok(report), args.json)
 }
 
 /// The report as text or as JSON.

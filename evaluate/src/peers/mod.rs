@@ -2,6 +2,7 @@
 
 pub mod data;
 pub mod judge;
+pub(crate) mod ratings;
 pub mod trainers;
 
 use std::num::NonZeroUsize;

@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::Parts;
-use crate::Numbered;
+use crate::{Numbered, ensure_times};
 
 /// One row in this many is held out if no test file is given.
 const HELD_OUT_ONE_IN: usize = 10;
@@ -64,13 +64,7 @@ impl Holdout<'_> {
 
 /// The time at which the latest tenth begins.
 fn latest_tenth(rows: &[NamedRating]) -> anyhow::Result<Timestamp> {
-    let unknown = Timestamp::default();
-    let untimed = rows.iter().filter(|row| row.timestamp == unknown).count();
-    ensure!(
-        untimed == 0,
-        "{untimed} rows have no time, which a split by time needs; name the column of times by --map time=COLUMN, or split \
-         at random"
-    );
+    ensure_times(rows, "a split by time")?;
     ensure!(rows.len() >= HELD_OUT_ONE_IN, "no rows to test on; a split by time needs {HELD_OUT_ONE_IN} rows");
     let mut times: Vec<Timestamp> = rows.iter().map(|row| row.timestamp).collect();
     let first_tested = times.len() - times.len() / HELD_OUT_ONE_IN;

@@ -17,6 +17,7 @@ mod deploy;
 mod documents;
 mod dsjson;
 mod evaluate;
+mod evaluate_protocols;
 mod extreme_versions;
 mod graceful_stop;
 mod import_objects;

@@ -92,6 +92,9 @@ impl<'a> Lines<'a> {
     }
 }
 
+/// The comments around figures that a command writes.
+const FIGURES: [&str; 2] = ["figures:", "end of figures:"];
+
 /// The steps of a page.
 ///
 /// # Errors
@@ -144,6 +147,8 @@ pub fn steps(text: &str) -> Result<Vec<Step>, (usize, String)> {
                 let range = lines.until(text, |line| line == "-->").ok_or_else(|| wrong("the comment has no end"))?;
                 let code = text[range].to_owned();
                 steps.push(Step::Run(Block { line: number, language: Language::Shell, code, reply: None }));
+            } else if FIGURES.iter().any(|mark| directive.starts_with(mark)) {
+                // Between these lines is what `celeris evaluate --write` has written.
             } else if let Some(node) = directive.strip_prefix("node:") {
                 steps.push(Step::Node(match node.trim() {
                     "demo" => Node::Demo,
