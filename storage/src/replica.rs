@@ -455,7 +455,11 @@ mod tests {
                 follower = open(dir.path());
             }
         }
-        assert!(contents(&follower) == contents(&cluster.nodes[0]));
+        // A store that is opened has nothing left to scrub.
+        let kept = |storage: &Storage| -> Vec<_> {
+            contents(storage).into_iter().filter(|(column, ..)| *column != Column::Erasures).collect()
+        };
+        assert!(kept(&follower) == kept(&cluster.nodes[0]));
     }
 
     #[test]
