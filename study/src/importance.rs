@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::gp::GaussianProcess;
-use crate::sampler::History;
+use crate::history::History;
 use crate::space::Space;
 
 /// Fewer complete trials than this, plus one for each axis, tell nothing.

@@ -19,6 +19,7 @@
 pub mod collaborative;
 pub mod error;
 pub mod gp;
+pub mod history;
 pub mod importance;
 mod normal;
 pub mod sampler;
@@ -29,8 +30,9 @@ pub mod trial;
 
 pub use collaborative::{Collaborative, Start};
 pub use error::StudyError;
+pub use history::History;
 pub use importance::importance;
-pub use sampler::{History, Sampler};
+pub use sampler::Sampler;
 pub use settings::Settings;
 pub use space::{Axis, AxisSpec, Params, Space};
 pub use study::{Asked, Assignment, Ended, Study, Verdict};

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use tpe::TpeOptimizer;
 
 use crate::gp;
+use crate::history::History;
 use crate::space::{Axis, Params, Space};
 
 /// Trials up to which the Gaussian process is used; its time grows with their cube.
@@ -24,13 +25,6 @@ pub enum Sampler {
     Gp,
     /// The tree-structured Parzen estimator (Bergstra et al. 2011), one axis at a time.
     Tpe,
-}
-
-/// What is known of a space: positions with their losses, and positions under evaluation.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct History {
-    pub complete: Vec<(Vec<f64>, f64)>,
-    pub pending: Vec<Vec<f64>>,
 }
 
 impl Sampler {

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::collaborative::Start;
 use crate::error::StudyError;
+use crate::history::History;
 use crate::importance::importance;
-use crate::sampler::History;
 use crate::settings::Settings;
 use crate::space::Params;
 use crate::trial::{ATTEMPTS_MAX, Outcome, REPORTS_MAX, Trial, TrialState};
@@ -25,7 +25,7 @@ pub enum Ended {
     Seconds,
     /// Too many trials in a row brought no lower loss.
     Patience,
-    /// Somebody stopped it.
+    /// It was stopped on request.
     Stopped,
     /// The trial of the present settings failed, or too many in a row.
     Failures,
@@ -282,7 +282,7 @@ impl Study {
     /// # Errors
     /// `UnknownTrial`, `NotRunning`, `NotFinite`.
     pub fn report(&mut self, (trial, attempt): (u32, u32), value: f64, now: i64) -> Result<Verdict, StudyError> {
-        Outcome { value, standard_error: None }.check()?;
+        Outcome::of(value).check()?;
         let (collaborative, ended) = (self.settings.collaborative.clone(), self.ended);
         let of = self.running_trial(trial, attempt)?;
         of.heard = now;
@@ -365,17 +365,17 @@ impl Study {
         }
     }
 
-    /// Ends the study. Running trials may be told still, and are worth abandoning.
+    /// Ends the study. The results of running trials still count; they may as well be abandoned.
     pub fn stop(&mut self) {
         self.ended.get_or_insert(Ended::Stopped);
     }
 
-    /// Forgets the result that is kept for others, and starts those that wait for it from nothing:
-    /// it was lost, or must not be used.
+    /// Forgets the result that is kept for others, which was lost or must not be used. Trials that
+    /// continue from it start from nothing when they are begun again.
     pub fn drop_kept(&mut self) {
         self.kept = None;
         for trial in &mut self.trials {
-            if trial.state == TrialState::Abandoned {
+            if matches!(trial.state, TrialState::Running | TrialState::Abandoned) {
                 trial.start = Start::Nothing;
             }
         }

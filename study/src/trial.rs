@@ -35,13 +35,27 @@ pub struct Outcome {
     /// Standard error of `value`, if there were enough observations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standard_error: Option<f64>,
+    /// Standard error of the difference to the loss of trial 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub difference_error: Option<f64>,
 }
 
 impl Outcome {
+    /// A loss without standard errors.
+    #[must_use]
+    pub fn of(value: f64) -> Self {
+        Self { value, standard_error: None, difference_error: None }
+    }
+
     /// # Errors
     /// `NotFinite`.
     pub fn check(&self) -> Result<(), StudyError> {
-        for (field, value) in [("value", Some(self.value)), ("standard_error", self.standard_error)] {
+        let figures = [
+            ("value", Some(self.value)),
+            ("standard_error", self.standard_error),
+            ("difference_error", self.difference_error),
+        ];
+        for (field, value) in figures {
             if let Some(value) = value.filter(|value| !value.is_finite()) {
                 return Err(StudyError::NotFinite { field, value });
             }

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 /// The installed packages, in the versions of the figures in `docs/benchmarks.md`.
-const PINNED: [&str; 14] = [
+const PINNED: [&str; 15] = [
     "duckdb==2.0.0",
     "faiss-cpu==1.15.1",
     "implicit==0.7.3",
@@ -17,6 +17,7 @@ const PINNED: [&str; 14] = [
     "onnx==1.23.2",
     "onnxmltools==1.16.0",
     "onnxruntime==1.32.0",
+    "optuna==5.0.0",
     "pandas==3.1.1",
     "pyarrow==26.0.1",
     "pyspark==4.1.4",

@@ -4,8 +4,8 @@ use rand::{Rng, RngExt};
 use rand_distr::StandardNormal;
 
 use super::GaussianProcess;
+use crate::history::History;
 use crate::normal::log_improvement;
-use crate::sampler::History;
 use crate::space::Space;
 
 /// Uniform positions that are tried.

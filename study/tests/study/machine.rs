@@ -18,7 +18,7 @@ fn next(study: &mut Study, now: i64) -> Assignment {
 }
 
 fn tell(study: &mut Study, assignment: &Assignment, value: f64) {
-    let outcome = Ok(Outcome { value, standard_error: Some(0.1) });
+    let outcome = Ok(Outcome { standard_error: Some(0.1), ..Outcome::of(value) });
     study.tell((assignment.trial, assignment.attempt), outcome, 1).unwrap();
 }
 
@@ -116,7 +116,7 @@ fn a_study_ends_by_patience_time_request_or_failures() {
     let mut study = begun(four());
     for number in 0..6 {
         let trial = next(&mut study, 0);
-        let outcome = if number == 0 { Ok(Outcome { value: 1.0, standard_error: None }) } else { Err("no".to_owned()) };
+        let outcome = if number == 0 { Ok(Outcome::of(1.0)) } else { Err("no".to_owned()) };
         study.tell((trial.trial, trial.attempt), outcome, 0).unwrap();
     }
     assert_eq!(study.ended(), Some(Ended::Failures));
@@ -152,13 +152,13 @@ fn messages_of_a_worker_that_has_lost_its_trial_change_nothing() {
     next(&mut study, 0);
     let before = study.clone();
     let outdated = (baseline.trial, baseline.attempt);
-    let outcome = Outcome { value: 1.0, standard_error: None };
+    let outcome = Outcome::of(1.0);
     let lost = StudyError::NotRunning { trial: 0, attempt: 1 };
     assert_eq!(study.report(outdated, 1.0, 0), Err(lost.clone()));
     assert_eq!(study.tell(outdated, Ok(outcome), 0), Err(lost.clone()));
     assert_eq!(study.abandon(outdated, 0), Err(lost));
     assert_eq!(study.tell((7, 1), Ok(outcome), 0), Err(StudyError::UnknownTrial { trial: 7, last: 0 }));
-    let infinite = Outcome { value: f64::INFINITY, standard_error: None };
+    let infinite = Outcome::of(f64::INFINITY);
     assert!(matches!(study.tell((0, 2), Ok(infinite), 0), Err(StudyError::NotFinite { field: "value", .. })));
     assert_eq!(study, before);
 }
