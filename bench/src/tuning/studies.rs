@@ -1,6 +1,6 @@
 //! Studies of a node: the time of collaborative ones and of several workers, and what tuning gains.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ struct Node {
 
 impl Node {
     /// A node with the ratings of a data set.
-    fn with(dataset: &Path, data_dir: &PathBuf) -> Result<Self, Failure> {
+    fn with(dataset: &Path, data_dir: &Path) -> Result<Self, Failure> {
         let server = Server::node(data_dir)?;
         let node = Self { server };
         node.post("/v1/models", &json!({"name": "films", "dim": DIM, "triggers": {}}))?;
