@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use celeris_model::Timestamp;
+use celeris_storage::ROOTS;
 use celeris_study::{Asked, Assignment, Ended, Outcome, Start};
+use tracing::Instrument;
 
 use super::record::{Applied, StudyRecord, Then};
 use super::trial::{LocalTrial, run_trial};
@@ -103,7 +105,15 @@ impl Studies {
             workers,
             stop: Arc::clone(&flag),
         };
-        tokio::spawn(async move {
+        let span = tracing::info_span!(
+            target: ROOTS,
+            parent: None,
+            "study.trial",
+            celeris.model = local.record.model.as_str(),
+            celeris.study = local.record.study.as_str(),
+            celeris.trial = local.number,
+        );
+        let run = async move {
             let study = local.record.study.clone();
             let outcome = run_trial(&studies.registry, &studies.training, local, &term).await;
             // The next term abandons it.
@@ -117,7 +127,8 @@ impl Studies {
             if let Err(panic) = told.await {
                 tracing::error!(%panic, "the result of a trial was lost; the next start of the node repeats it");
             }
-        });
+        };
+        tokio::spawn(run.instrument(span));
     }
 
     /// Records the result of a trial of this node.
