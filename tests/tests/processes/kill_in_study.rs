@@ -52,13 +52,13 @@ fn a_study_killed_three_times_ends_as_an_undisturbed_one() {
         .map(|rating| format!("{}\n", json!({"user": rating.user, "item": rating.item, "label": rating.label})))
         .collect();
     assert_eq!(node.model("films").observe_lines(&lines).unwrap().map(Result::unwrap).count(), ratings.len());
-    node.terminate();
+    let _exit = node.terminate();
     assert!(Command::new("cp").arg("-r").args([&data, &copy]).status().unwrap().success());
 
     let node = NodeProcess::serve(&copy);
     let id = start(&node);
     let undisturbed = ended(&node, &id);
-    node.terminate();
+    let _exit = node.terminate();
     assert!(undisturbed["trials"].as_array().unwrap().iter().any(|trial| trial["warm_from"].is_u64()), "{undisturbed}");
 
     let mut node = NodeProcess::serve(&data);
