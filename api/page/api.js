@@ -71,6 +71,8 @@ export function getSelection(model, { user, segment }) {
 export const activate = (model, version) =>
   call('POST', at('models', model, 'versions', version, 'activate'), { body: {} });
 export const retrain = (model, cold) => call('POST', at('models', model, 'retrain'), { body: { cold } });
+export const listStudies = (model) => call('GET', at('models', model, 'studies'));
+export const getStudy = (study) => call('GET', at('studies', study));
 export const getJob = (job) => call('GET', at('jobs', job));
 export const topk = (model, body, signal) => call('POST', at('models', model, 'topk'), { body, signal });
 /** Recommends items from the whole catalog. */

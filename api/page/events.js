@@ -32,6 +32,9 @@ const KINDS = {
   pruned: { words: ({ before, after }) => `v${after ?? before} removed` },
   registered: { words: ({ after }) => `v${after} registered` },
   configured: { words: () => 'settings changed' },
+  study_started: { words: () => 'study started' },
+  study_ended: { words: () => 'study ended' },
+  tuned: { words: () => 'settings of a study applied' },
 };
 const COLOURS = { cause: '--amber', fault: '--down', switch: '--accent' };
 

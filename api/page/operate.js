@@ -15,6 +15,7 @@ import { Models } from './models.js';
 import { QualityChart } from './quality.js';
 import { Rewards } from './rewards.js';
 import { SelectionChart, stateOf } from './selection.js';
+import { StudyChart } from './studies.js';
 import { Training } from './training.js';
 import { showTriggers } from './triggers.js';
 import { showUpkeep } from './upkeep.js';
@@ -30,6 +31,7 @@ export class Operate {
   #exploration = new ExplorationChart();
   #selection = new SelectionChart();
   #rewards = new Rewards();
+  #study = new StudyChart();
   #keys;
   #models;
   #browse;
@@ -113,7 +115,7 @@ export class Operate {
     this.#exploration.show(explored);
     showEvents(events);
     showTriggers(model);
-    await showJobs(events);
+    await Promise.all([showJobs(events), this.#study.refresh(model.name)]);
   }
 
   async #serve(version) {

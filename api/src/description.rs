@@ -39,6 +39,7 @@ use crate::personalizer::Failure;
         (name = "users", description = "States, histories and erasure of users"),
         (name = "models", description = "Models, and selections among models"),
         (name = "versions", description = "Versions of a model and the jobs that train them"),
+        (name = "studies", description = "Searches for the settings of a model"),
         (name = "pipelines", description = "Computed features, and the objects that they learn from"),
         (name = "quality", description = "Loss, drift, events, exploration and off-policy evaluation"),
         (name = "node", description = "Health and metrics of the node"),

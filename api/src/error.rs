@@ -10,6 +10,7 @@ use celeris_model::ModelError;
 use celeris_pipelines::PipelineError;
 use celeris_predictor::PredictorError;
 use celeris_storage::StorageError;
+use celeris_study::StudyError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -411,6 +412,7 @@ impl From<ManagerError> for ApiError {
             ManagerError::UnknownModel { .. }
             | ManagerError::UnknownVersion { .. }
             | ManagerError::UnknownJob { .. }
+            | ManagerError::UnknownStudy { .. }
             | ManagerError::NoVersionFile { .. } => Self::not_found(error),
             ManagerError::Comparing
             | ManagerError::EvaluatingPolicy
@@ -418,6 +420,9 @@ impl From<ManagerError> for ApiError {
             | ManagerError::NotFetched { .. } => Self::unavailable(error),
             ManagerError::ModelExists { .. }
             | ManagerError::JobRunning { .. }
+            | ManagerError::StudyRunning { .. }
+            | ManagerError::TooManyStudies { .. }
+            | ManagerError::StudyWithoutResult { .. }
             | ManagerError::IsSelection { .. }
             | ManagerError::IsArm { .. }
             | ManagerError::NothingToRollBackTo { .. } => Self::conflict(error),
@@ -427,6 +432,12 @@ impl From<ManagerError> for ApiError {
             ManagerError::NoRight => Self::unauthenticated(error),
             ManagerError::ApiKey { field, .. } => Self::invalid(error).at(field),
             ManagerError::UnknownApiKey { .. } => Self::not_found(error),
+            ManagerError::Study { ref error } => match error {
+                StudyError::Field { field, .. } => Self::invalid(error).at(field),
+                StudyError::NotFinite { field, .. } => Self::invalid(error).at(field),
+                StudyError::UnknownTrial { .. } => Self::not_found(error),
+                StudyError::NotRunning { .. } => Self::conflict(error),
+            },
             ManagerError::FeatureParts { ref field, .. } => {
                 let field = field.clone();
                 Self::invalid(error).at(&field)
@@ -434,6 +445,7 @@ impl From<ManagerError> for ApiError {
             ManagerError::Dim { .. } => Self::invalid(error).at("dim"),
             ManagerError::Setting { setting, .. } => Self::invalid(error).at(setting),
             ManagerError::TooManyModels { .. }
+            | ManagerError::NoObservations { .. }
             | ManagerError::TrainerSetting { .. }
             | ManagerError::SelectionSetting { .. }
             | ManagerError::Bandit { .. }

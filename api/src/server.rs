@@ -58,6 +58,7 @@ fn operating() -> OpenApiRouter<Node> {
         .merge(routes::selections::router())
         .merge(routes::versions::router())
         .merge(routes::jobs::router())
+        .merge(routes::studies::router())
         .merge(routes::events::router())
         .merge(routes::quality::router())
         .merge(routes::evaluate_policy::router())

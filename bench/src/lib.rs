@@ -34,6 +34,7 @@ mod stopwatch;
 mod switch;
 mod topk;
 pub mod train;
+mod tuning;
 mod update;
 
 use std::path::{Path, PathBuf};
@@ -98,6 +99,8 @@ pub enum Bench {
     /// Pipelines of computed features against their operators one at a time, scikit-learn and ONNX Runtime. Takes about
     /// five minutes if the peers are installed.
     Pipelines,
+    /// What the samplers of studies find within 30 trials, against Optuna's.
+    Tuning,
     /// A cluster of three nodes against raw appends to its NATS servers and against one node. Takes
     /// about six minutes, if there is a `nats-server`.
     Cluster,
@@ -105,7 +108,7 @@ pub enum Bench {
 
 impl Bench {
     /// All benches, in the order of the documentation.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Update,
         Self::Topk,
         Self::Observe,
@@ -120,6 +123,7 @@ impl Bench {
         Self::Ope,
         Self::Recommend,
         Self::Pipelines,
+        Self::Tuning,
         Self::Cluster,
     ];
 
@@ -141,6 +145,7 @@ impl Bench {
             Self::Ope => "ope",
             Self::Recommend => "recommend",
             Self::Pipelines => "pipelines",
+            Self::Tuning => "tuning",
             Self::Cluster => "cluster",
         }
     }
@@ -166,6 +171,7 @@ impl Bench {
             Self::Ope => ope::run(settings),
             Self::Recommend => recommend::run(settings),
             Self::Pipelines => pipelines::run(settings),
+            Self::Tuning => tuning::run(settings),
             Self::Cluster => cluster::run(settings),
         }
     }

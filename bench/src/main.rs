@@ -39,7 +39,7 @@ enum Name {
 
 impl ValueEnum for Name {
     fn value_variants<'a>() -> &'a [Self] {
-        const NAMES: [Name; 18] = [
+        const NAMES: [Name; 19] = [
             Name::One(Bench::Update),
             Name::One(Bench::Topk),
             Name::One(Bench::Observe),
@@ -54,6 +54,7 @@ impl ValueEnum for Name {
             Name::One(Bench::Ope),
             Name::One(Bench::Recommend),
             Name::One(Bench::Pipelines),
+            Name::One(Bench::Tuning),
             Name::One(Bench::Cluster),
             Name::All,
             Name::BareHandler,

@@ -31,6 +31,7 @@ mod restore;
 mod retrain;
 pub mod serve;
 mod status;
+mod study;
 mod traces;
 mod train;
 
@@ -102,6 +103,7 @@ enum Command {
     Models(models::Args),
     /// Retrains a model of a running node.
     Retrain(retrain::Args),
+    Study(study::Args),
     Ingest(ingest::Args),
     Keys(keys::Args),
     Backup(backup::Args),
@@ -141,6 +143,7 @@ impl Command {
             | Self::Status(_)
             | Self::Models(_)
             | Self::Retrain(_)
+            | Self::Study(_)
             | Self::Pipelines(_)
             | Self::Evaluate(_)
             | Self::EstimateSize(_)
@@ -288,6 +291,7 @@ pub fn run() -> ExitCode {
         Command::Ingest(args) => ingest::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Retrain(args) => retrain::run(&args),
+        Command::Study(args) => study::run(&args),
         Command::Pipelines(args) => pipelines::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),

@@ -145,6 +145,56 @@ impl Paired {
     }
 }
 
+/// Losses of one version on held-out observations.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HeldOutLoss {
+    pub(crate) observations: u64,
+    /// In the metric; `None` if a prediction was not a finite number.
+    pub(crate) value: Option<f64>,
+    /// Standard error of `value`; `None` for a single draw.
+    pub(crate) standard_error: Option<f64>,
+    /// By draw: the number of observations and the sum of their losses.
+    draws: Vec<(u64, f64)>,
+}
+
+impl HeldOutLoss {
+    /// The loss of a version, by the losses of each draw: observations that are correlated.
+    pub(crate) fn of(metric: Metric, draws: impl IntoIterator<Item = Vec<f64>>) -> Self {
+        let mut paired = Paired::default();
+        for draw in draws {
+            paired.add(draw.into_iter().map(|loss| (loss, 0.0)));
+        }
+        // Against a loss of 0, the difference is the loss itself.
+        let Some(comparison) = paired.comparison(metric) else { return Self::default() };
+        Self {
+            observations: comparison.observations,
+            value: comparison.candidate,
+            standard_error: comparison.standard_error.filter(|_| comparison.candidate.is_some()),
+            draws: if comparison.candidate.is_some() { paired.draws } else { Vec::new() },
+        }
+    }
+
+    /// Standard error of the difference to the loss of another version on the same observations;
+    /// `None` if they are not the same, or too few.
+    pub(crate) fn difference_error(&self, other: &Self, metric: Metric) -> Option<f64> {
+        let of = |losses: &Self| losses.draws.iter().map(|(count, _)| *count).collect::<Vec<_>>();
+        if self.draws.is_empty() || of(self) != of(other) {
+            return None;
+        }
+        let differences =
+            self.draws.iter().zip(&other.draws).map(|((count, ours), (_, theirs))| (*count, ours - theirs));
+        let sum = |losses: &Self| losses.draws.iter().map(|(_, sum)| sum).sum();
+        let paired = Paired {
+            observations: self.observations,
+            candidate: Side { sum: sum(self), unbounded: 0 },
+            incumbent: Side { sum: sum(other), unbounded: 0 },
+            draws: differences.collect(),
+        };
+        paired.comparison(metric)?.standard_error
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
@@ -176,6 +226,44 @@ mod tests {
                 prop_assert_eq!(comparison.candidate.is_some(), sound);
                 prop_assert!(sound || comparison.misses(-10.0, 100.0), "a prediction that is not a number misses the margin");
             }
+        }
+    }
+
+    #[test]
+    fn the_standard_error_of_a_loss_is_that_of_its_draws() {
+        // Draws of one observation each: a mean of 2.5 and a sample variance of 5/3.
+        let draws = || [1.0, 2.0, 3.0, 4.0].map(|loss| vec![loss]);
+        let loss = HeldOutLoss::of(Metric::LogLoss, draws());
+        assert_eq!((loss.observations, loss.value), (4, Some(2.5)));
+        assert!((loss.standard_error.unwrap() - (5.0_f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12);
+        // To first order, the error of a root is that of its square, divided by twice the root.
+        let root = HeldOutLoss::of(Metric::Rmse, draws());
+        assert_eq!(root.value, Some(2.5_f64.sqrt()));
+        let expected = loss.standard_error.unwrap() / (2.0 * 2.5_f64.sqrt());
+        assert!((root.standard_error.unwrap() - expected).abs() < 1e-12, "{root:?}");
+        let broken = HeldOutLoss::of(Metric::Rmse, [vec![1.0, f64::NAN], vec![2.0]]);
+        assert_eq!((broken.observations, broken.value, broken.standard_error), (3, None, None));
+        assert_eq!(HeldOutLoss::of(Metric::Rmse, []), HeldOutLoss::default());
+    }
+
+    #[test]
+    fn the_error_of_a_difference_is_that_of_the_pairs() {
+        let draws: [(Vec<f64>, Vec<f64>); 3] =
+            [(vec![1.0, 4.0], vec![1.5, 4.0]), (vec![9.0], vec![9.25]), (vec![2.0], vec![2.125])];
+        let mut paired = Paired::default();
+        for (ours, theirs) in &draws {
+            paired.add(ours.iter().copied().zip(theirs.iter().copied()));
+        }
+        for metric in [Metric::Rmse, Metric::LogLoss] {
+            let ours = HeldOutLoss::of(metric, draws.iter().map(|(ours, _)| ours.clone()));
+            let theirs = HeldOutLoss::of(metric, draws.iter().map(|(_, theirs)| theirs.clone()));
+            let expected = paired.comparison(metric).unwrap().standard_error.unwrap();
+            let found = ours.difference_error(&theirs, metric).unwrap();
+            // Sums of differences and differences of sums round differently.
+            assert!((found - expected).abs() < 1e-12, "{found} and {expected}");
+            assert!(found < ours.standard_error.unwrap() / 5.0, "what is hard for both cancels out");
+            let fewer = HeldOutLoss::of(metric, [vec![1.0], vec![9.0], vec![2.0]]);
+            assert_eq!(ours.difference_error(&fewer, metric), None);
         }
     }
 

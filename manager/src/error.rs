@@ -11,9 +11,11 @@ use celeris_predictor::PredictorError;
 use celeris_retrain::RetrainError;
 use celeris_sandbox::SandboxError;
 use celeris_storage::StorageError;
+use celeris_study::StudyError;
 use thiserror::Error;
 
 use crate::job_id::JobId;
+use crate::study_id::StudyId;
 
 /// Error of a registry change or a job. The serving version is unchanged on every error.
 #[derive(Debug, Error)]
@@ -69,6 +71,21 @@ pub enum ManagerError {
     },
     #[error("no job is named {job}")]
     UnknownJob { job: String },
+    /// A setting of a study is invalid, or a message of a worker does not fit its state.
+    #[error("{error}")]
+    Study { error: StudyError },
+    #[error("no study is named {study}; GET /v1/models/{{model}}/studies lists them")]
+    UnknownStudy { study: String },
+    #[error(
+        "study {study} of model {model} is running; wait for it, GET /v1/studies/{study}, or end it by POST \
+         /v1/studies/{study}/stop"
+    )]
+    StudyRunning { model: ModelName, study: StudyId },
+    #[error("{max} studies are running on this node already; wait for one to end, or stop one")]
+    TooManyStudies { max: usize },
+    /// A study has found nothing that could be applied.
+    #[error("study {study} has found no settings with a lower loss than the present ones; the model keeps these")]
+    StudyWithoutResult { study: String },
     #[error("model {model} is being retrained already by {job}; wait for it, GET /v1/jobs/{job}")]
     JobRunning { model: ModelName, job: JobId },
     /// The operation applies to models, not to selections of models.
@@ -121,7 +138,7 @@ pub enum ManagerError {
     /// A version that another node asks for, or a file of it, is not here.
     #[error("version {version} of the model with the id {model} has no file {file} on this node")]
     NoVersionFile { model: ModelId, version: VersionId, file: String },
-    /// The trainer wrote a version for another model or dimension.
+    /// The trainer wrote a version for another model.
     #[error("the trainer wrote a version of {what} {found}, expected {expected}")]
     WrongVersion {
         /// The property that differs.
@@ -206,5 +223,11 @@ impl ManagerError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
+    }
+}
+
+impl From<StudyError> for ManagerError {
+    fn from(error: StudyError) -> Self {
+        Self::Study { error }
     }
 }

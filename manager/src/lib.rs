@@ -46,6 +46,8 @@ pub mod promotion;
 pub mod registry;
 pub mod rewards;
 pub mod settings;
+pub mod studies;
+mod study_id;
 pub mod training;
 mod triggers;
 
@@ -72,4 +74,6 @@ pub use settings::{
     GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule, Signal, Threshold, TrainerLimits, TrainerSettings,
     Trainers, TrainingOptions, Triggers, Volume,
 };
+pub use studies::{Applied, NewStudy, Studies, StudyRecord, Then};
+pub use study_id::StudyId;
 pub use training::{Cause, Job, JobState, ReadingTraining, TrainFrom, TrainRequest, Training};

@@ -31,6 +31,7 @@ use crate::registry::{
 };
 use crate::rewards::RewardFigures;
 use crate::settings::{ModelConfig, TrainingOptions};
+use crate::studies::{Studies, StudyRecord};
 use crate::training::{Training, Uses};
 use crate::triggers::AutomaticRetraining;
 
@@ -79,6 +80,7 @@ pub struct Manager {
     monitoring: Arc<Monitoring>,
     promotion: Arc<Promotion>,
     training: Arc<Training>,
+    studies: Arc<Studies>,
     triggers: AutomaticRetraining,
     pipelines: Arc<Pipelines>,
     api_keys: ApiKeys,
@@ -196,6 +198,7 @@ impl Manager {
                 versions.clone(),
             ),
             rewards: RewardFigures::new(storage.clone(), predictor.clone(), registry.clone()),
+            studies: Studies::new(storage.clone(), registry.clone(), training.clone()),
             decisions: Arc::new(DecisionMaintenance::new(storage, predictor.clone(), registry.clone())),
             predictor,
             registry,
@@ -256,6 +259,7 @@ impl Manager {
         let term = self.registry.term()?;
         self.registry.audit().reload()?;
         self.training.interrupt()?;
+        self.studies.resume(&term)?;
         self.promotion.withdraw_prepared()?;
         if self.registry.is_in_cluster() {
             self.registry.finish_interrupted()?;
@@ -365,6 +369,12 @@ impl Manager {
         &self.training
     }
 
+    /// Searches for settings.
+    #[must_use]
+    pub fn studies(&self) -> &Arc<Studies> {
+        &self.studies
+    }
+
     /// Declared pipelines and their objects.
     #[must_use]
     pub fn pipelines(&self) -> &Pipelines {
@@ -422,6 +432,8 @@ impl Manager {
                         deciding = Some(tokio::task::spawn_blocking(move || {
                             manager.keep_baselines();
                             manager.triggers.check_triggers();
+                            manager.studies.advance();
+                            manager.apply_studies();
                         }));
                     }
                     let selections = self.predictor.selections();
@@ -537,16 +549,45 @@ impl Manager {
     /// on the stream starts from them.
     ///
     /// # Errors
-    /// `UnknownModel`, `JobRunning`, `IsArm` or `Storage`.
+    /// `UnknownModel`, `JobRunning`, `StudyRunning`, `IsArm` or `Storage`.
     pub fn delete(&self, model: &ModelName) -> Result<(), ManagerError> {
         self.registry.term()?;
         self.training.jobs().check_idle(model)?;
+        self.studies.check_idle(model)?;
         let deleted = self.registry.delete(model, |id, batch| self.monitoring.delete(id, batch))?;
         let Some(id) = deleted else { return Ok(()) };
         self.monitoring.forget(id);
         self.promotion.forget(id);
         faults::reach("deletion");
         self.registry.finish_deletion((model, id))
+    }
+
+    /// Gives a model the best settings that a study has found, and trains it with them.
+    ///
+    /// # Errors
+    /// `UnknownStudy`, `StudyRunning`, `StudyWithoutResult`, `JobRunning`, or the errors of
+    /// [`Manager::configure`]. If the training cannot start, the model has the settings already.
+    pub fn apply_study(&self, study: &str) -> Result<StudyRecord, ManagerError> {
+        self.studies.apply(study, |study, change| {
+            let record = self.configure(&study.model, change)?;
+            self.registry.audit().commit(RegistryBatch::new(), &[study.tuned_event()])?;
+            Ok(record)
+        })
+    }
+
+    /// Applies the settings of studies that have ended, where that was asked for.
+    fn apply_studies(&self) {
+        for study in self.studies.to_apply() {
+            let Err(error) = self.apply_study(study.study.as_str()) else { continue };
+            // A training that runs is waited for.
+            if matches!(error, ManagerError::JobRunning { .. }) || error.is_of_other_node() {
+                continue;
+            }
+            tracing::warn!(study = %study.study, %error, "the settings of a study were not applied");
+            if let Err(error) = self.studies.give_up(&study.study, &error) {
+                tracing::warn!(study = %study.study, %error, "a study could not be closed; retrying");
+            }
+        }
     }
 
     /// Checks the computed parts of a model, and fills in their columns. The caller guarantees that it holds the lock of
@@ -607,6 +648,7 @@ impl Manager {
     /// that have read the user's events.
     pub fn forget_user(&self, stream: &StreamName, user: &UserId, erased: UserEpoch) {
         self.training.readings().note_erasure();
+        self.studies.note_erasure();
         self.monitoring.forget_user(stream, user, erased);
     }
 }

@@ -14,7 +14,7 @@ struct CrateRule {
 
 /// The rules of all crates of the workspace, in dependency order. A new crate must be added here
 /// first.
-const RULES: [CrateRule; 25] = [
+const RULES: [CrateRule; 26] = [
     CrateRule { name: "celeris-skip", may_use: &[] },
     CrateRule { name: "celeris-kernel", may_use: &[] },
     CrateRule { name: "celeris-location", may_use: &["celeris-skip"] },
@@ -30,6 +30,7 @@ const RULES: [CrateRule; 25] = [
         may_use: &["celeris-kernel", "celeris-model", "celeris-pipelines", "celeris-formats"],
     },
     CrateRule { name: "celeris-bandits", may_use: &["celeris-model"] },
+    CrateRule { name: "celeris-study", may_use: &[] },
     CrateRule { name: "celeris-datasets", may_use: &["celeris-model", "celeris-skip"] },
     CrateRule {
         name: "celeris-import",
@@ -62,6 +63,7 @@ const RULES: [CrateRule; 25] = [
             "celeris-export",
             "celeris-features",
             "celeris-bandits",
+            "celeris-study",
             "celeris-sandbox",
             "celeris-retrain",
             "celeris-retrieval",
@@ -78,6 +80,7 @@ const RULES: [CrateRule; 25] = [
             "celeris-export",
             "celeris-features",
             "celeris-bandits",
+            "celeris-study",
             "celeris-predictor",
             "celeris-retrieval",
             "celeris-manager",
@@ -133,6 +136,7 @@ const RULES: [CrateRule; 25] = [
             "celeris-storage",
             "celeris-features",
             "celeris-bandits",
+            "celeris-study",
             "celeris-datasets",
             "celeris-predictor",
             "celeris-retrain",
@@ -195,7 +199,7 @@ const CONFINED: [Confined; 7] = [
 ];
 
 /// The crates that do no I/O.
-const PURE: [&str; 3] = ["celeris-kernel", "celeris-model", "celeris-bandits"];
+const PURE: [&str; 4] = ["celeris-kernel", "celeris-model", "celeris-bandits", "celeris-study"];
 
 /// External crates that do I/O or scheduling, or implement file formats.
 const IO: [&str; 23] = [

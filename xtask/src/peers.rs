@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 /// The installed packages, in the versions of the figures in `docs/benchmarks.md` and
 /// `docs/guides/evaluation.md`.
-const PINNED: [&str; 16] = [
+const PINNED: [&str; 17] = [
     "duckdb==2.0.0",
     "faiss-cpu==1.15.1",
     "implicit==0.7.3",
@@ -19,6 +19,7 @@ const PINNED: [&str; 16] = [
     "onnx==1.23.2",
     "onnxmltools==1.16.0",
     "onnxruntime==1.32.0",
+    "optuna==5.0.0",
     "pandas==3.1.1",
     "pyarrow==26.0.1",
     "pyspark==4.1.4",

@@ -19,7 +19,7 @@ pub enum Needs {
 /// An operation: method and path as in the description, and what it needs.
 type Operation = (Method, &'static str, Needs);
 
-static OPERATIONS: [Operation; 70] = {
+static OPERATIONS: [Operation; 75] = {
     use Needs::{Filtered, Nothing, OfModel, OfNode};
     use Role::{Admin, Observe, Operate, Predict};
     [
@@ -66,6 +66,11 @@ static OPERATIONS: [Operation; 70] = {
         (Method::POST, "/v1/models/{model}/retrain", OfModel(Operate)),
         (Method::GET, "/v1/jobs", Filtered(Operate)),
         (Method::GET, "/v1/jobs/{job}", Filtered(Operate)),
+        (Method::GET, "/v1/models/{model}/studies", OfModel(Operate)),
+        (Method::POST, "/v1/models/{model}/studies", OfModel(Operate)),
+        (Method::GET, "/v1/studies/{study}", Filtered(Operate)),
+        (Method::POST, "/v1/studies/{study}/stop", Filtered(Operate)),
+        (Method::POST, "/v1/studies/{study}/apply", Filtered(Operate)),
         (Method::GET, "/v1/models/{model}/events", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/quality", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/exploration", OfModel(Operate)),

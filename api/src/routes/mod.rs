@@ -28,6 +28,7 @@ pub mod recommend;
 pub mod rewards;
 pub mod selections;
 pub mod similar;
+pub mod studies;
 pub mod topk;
 pub mod users;
 pub mod versions;

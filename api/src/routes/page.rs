@@ -94,6 +94,7 @@ files![
     ("setup.js", JAVASCRIPT),
     ("signin.js", JAVASCRIPT),
     ("stars.js", JAVASCRIPT),
+    ("studies.js", JAVASCRIPT),
     ("thumbs.js", JAVASCRIPT),
     ("training.js", JAVASCRIPT),
     ("triggers.js", JAVASCRIPT),

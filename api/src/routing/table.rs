@@ -51,7 +51,7 @@ pub struct Rule {
 /// An operation: method and path as in the description.
 type Operation = (Method, &'static str, Route, Repeat);
 
-static OPERATIONS: [Operation; 70] = {
+static OPERATIONS: [Operation; 75] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
         Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Event, Lines, Observation, UserInBody, UserInPath,
@@ -100,6 +100,11 @@ static OPERATIONS: [Operation; 70] = {
         (Method::POST, "/v1/models/{model}/retrain", Coordinator, Never),
         (Method::GET, "/v1/jobs", CoordinatorIfReached, Safe),
         (Method::GET, "/v1/jobs/{job}", CoordinatorIfReached, Safe),
+        (Method::GET, "/v1/models/{model}/studies", CoordinatorIfReached, Safe),
+        (Method::POST, "/v1/models/{model}/studies", Coordinator, Never),
+        (Method::GET, "/v1/studies/{study}", CoordinatorIfReached, Safe),
+        (Method::POST, "/v1/studies/{study}/stop", Coordinator, Safe),
+        (Method::POST, "/v1/studies/{study}/apply", Coordinator, Never),
         (Method::GET, "/v1/models/{model}/events", Any, Safe),
         (Method::GET, "/v1/models/{model}/quality", CoordinatorIfReached, Safe),
         (Method::GET, "/v1/models/{model}/exploration", Any, Safe),

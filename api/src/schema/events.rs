@@ -37,6 +37,12 @@ mirror_enum! {
         Registered,
         /// Settings of the model were changed.
         Configured,
+        /// A search for better settings began.
+        StudyStarted,
+        /// A search for better settings ended.
+        StudyEnded,
+        /// The model got the settings that a study has found.
+        Tuned,
     }
 }
 

@@ -118,6 +118,7 @@ pub mod rewards;
 pub mod selections;
 pub mod settings;
 pub mod strategies;
+pub mod studies;
 pub mod time;
 pub mod triggers;
 pub mod versions;

@@ -92,12 +92,13 @@ pub struct Trainer {
     /// configuration.
     #[schema(value_type = String)]
     pub engine: Engine,
-    /// Number of iterations. Like `regularization` and `alpha`, passed in the job file to a trainer
-    /// that is not built in.
+    /// Number of iterations; of the built-in trainer, the largest. A trainer that is not built in gets this,
+    /// `regularization` and `alpha` in its job file.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub iterations: Option<u32>,
-    /// Regularization: the factor of the penalty on the size of factors.
+    /// Regularization: the factor of the penalty on the size of factors. Without it, the built-in trainer chooses
+    /// it on held-out labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100)]
     pub regularization: Option<f64>,

@@ -26,7 +26,7 @@ use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Holdout, Promotion};
-use crate::comparison::{Comparison, Paired};
+use crate::comparison::{Comparison, HeldOutLoss, Paired};
 use crate::error::ManagerError;
 use crate::metric::Metric;
 use crate::registry::{Actor, Event, EventKind, GateReport, ModelRecord, Verdict};
@@ -108,6 +108,30 @@ impl Promotion {
             progress(index as f32 / users.len() as f32);
         }
         Ok(HoldoutLosses { all, pool, users })
+    }
+
+    /// Loss of one version on a holdout, each observation predicted from the posterior before it.
+    pub(crate) fn loss_of(
+        &self,
+        config: &ModelConfig,
+        holdout: &Holdout,
+        version: &ServingVersion,
+    ) -> Result<HeldOutLoss, ManagerError> {
+        let started = Instant::now();
+        let others = ranked_among(config.loss, version, version);
+        let mut replay = self.predictor.explainer().replay(version)?;
+        let mut draws = Vec::new();
+        for user in holdout.users(&self.storage, config)? {
+            if started.elapsed() > EVALUATION_TIME_MAX {
+                tracing::warn!(model = %config.name, users = draws.len(), "the evaluation timed out");
+                break;
+            }
+            let partition = Partition::of(&user);
+            let history = replay.history(&user)?;
+            let replayed = replay.user(&user, &history, &others, |sequence| holdout.holds(partition, sequence))?;
+            draws.push(replayed.iter().filter_map(|replayed| loss_of(&version.learning, replayed)).collect());
+        }
+        Ok(HeldOutLoss::of(Metric::of_replay(config.loss), draws))
     }
 
     /// Compares a candidate with the currently active version.

@@ -45,6 +45,12 @@ pub enum EventKind {
     Registered,
     /// Settings of the model were changed.
     Configured,
+    /// A search for better settings began.
+    StudyStarted,
+    /// A search for better settings ended.
+    StudyEnded,
+    /// The model gets the settings that a study has found.
+    Tuned,
 }
 
 impl EventKind {
@@ -65,6 +71,9 @@ impl EventKind {
             Self::Pruned => "pruned",
             Self::Registered => "registered",
             Self::Configured => "configured",
+            Self::StudyStarted => "study_started",
+            Self::StudyEnded => "study_ended",
+            Self::Tuned => "tuned",
         }
     }
 }

@@ -50,16 +50,14 @@ pub(crate) fn serving(
     let model = (record.config.name.clone(), record.id);
     let learning = record.config.learning(prior, half_life, manifest.label_range);
     let serving = ServingVersion::new(model, version, theta, learning)?.with_cold_map(cold_map);
-    Ok(serving.with_parts(parts, record.config.table_dim()))
+    // The dimension belongs to the version; that of the model is the next version's.
+    Ok(serving.with_parts(parts, record.config.features.table_dim(manifest.dim)))
 }
 
 pub(super) fn check_fits(config: &ModelConfig, loaded: &LoadedVersion) -> Result<(), ManagerError> {
-    let wrong = |what, expected: String, found: String| ManagerError::WrongVersion { what, expected, found };
     if loaded.manifest.model != config.name {
-        return Err(wrong("model", config.name.to_string(), loaded.manifest.model.to_string()));
-    }
-    if loaded.manifest.dim != config.dim {
-        return Err(wrong("dim", config.dim.to_string(), loaded.manifest.dim.to_string()));
+        let (expected, found) = (config.name.to_string(), loaded.manifest.model.to_string());
+        return Err(ManagerError::WrongVersion { what: "model", expected, found });
     }
     Ok(())
 }

@@ -72,6 +72,14 @@ impl FeatureParts {
         dim.saturating_sub(self.computed().map(|(_, _, columns)| columns).sum())
     }
 
+    /// Gives the table the columns that the computed parts leave, of features of length `dim`.
+    pub(crate) fn fit_table(&mut self, dim: usize) {
+        let left = self.table_dim(dim);
+        for part in self.0.iter_mut().filter(|part| part.from == Some(FeatureSource::Table)) {
+            part.dim = Some(left);
+        }
+    }
+
     /// Checks the parts of a model with this dimension and loss, and fills in their columns. `outline` describes a pipeline;
     /// it returns `None` if there is none of the name.
     ///

@@ -36,11 +36,11 @@ const DISK_MIN: u64 = 1 << 20;
 pub struct TrainerSettings {
     /// The trainer, unless a retraining request names another.
     pub engine: Engine,
-    /// Number of iterations of an external trainer; passed in its job file, like the next two
-    /// fields.
+    /// Number of iterations; of the built-in trainer, the largest. An external trainer gets this and
+    /// the next two fields in its job file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
-    /// Regularization of the factors.
+    /// Regularization of the factors; tuned by the built-in trainer if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regularization: Option<f64>,
     /// Confidence weight of an observation under implicit feedback.

@@ -7,8 +7,10 @@
 //! ([`crate::settings::Trainers`]).
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use celeris_retrain::{Algorithm, External, Job as TrainJob, JobLimits, JobPart, Step};
@@ -25,7 +27,7 @@ use crate::job_id::JobId;
 use crate::leadership::Term;
 use crate::promotion::Holdout;
 use crate::registry::{ErasedSpan, ModelRecord, began_with_erased};
-use crate::settings::{Engine, Places, text_of};
+use crate::settings::{Engine, Places, TrainerSettings, text_of};
 
 /// Seed of every job: equal data gives an equal version.
 const TRAIN_SEED: u64 = 1;
@@ -76,13 +78,15 @@ impl Training {
         // external.
         let run = async |engine: Option<Engine>, command: Vec<String>, output: &str| {
             let (training, job, reading, term) = (Arc::clone(self), id.clone(), reading.clone(), term.clone());
+            let stop = plan.trial.as_ref().map(|trial| Arc::clone(&trial.stop));
+            let is_stopped = move || stop.as_ref().is_some_and(|stop| stop.load(Ordering::Acquire));
             let run = Run {
                 supervisor: self.trainer.clone(),
                 command,
                 folder: dir.to_owned(),
                 output: dir.join(output),
                 limits,
-                is_cancelled: Box::new(move || term.is_over() || reading.is_outdated()),
+                is_cancelled: Box::new(move || term.is_over() || is_stopped() || reading.is_outdated()),
             };
             // A line that is not progress is kept as output.
             let report = move |line: &[u8]| {
@@ -131,7 +135,8 @@ impl Training {
         // A few offsets are not evaluated: the next ones would be as good or bad.
         let share = if plan.engine == Engine::Popularity { 0.0 } else { config.gate.holdout_share };
         let reading = self.readings.begin((id, attempt), (&config.name, &config.stream), |log| {
-            holdout.insert(Holdout::of(log, share, &trained)).to.clone()
+            let of_trial = plan.trial.as_ref().map(|trial| trial.holdout.clone());
+            holdout.insert(of_trial.unwrap_or_else(|| Holdout::of(log, share, &trained))).to.clone()
         });
         let holdout = holdout.expect("the log is asked for once");
         let progress = |share| {
@@ -143,7 +148,9 @@ impl Training {
         let export = export(&self.storage, &ExportPlan { record, engine: &plan.engine, holdout, dir }, progress)?;
         let warm_start = self.warm_start(record, plan)?;
         let parts = self.write_parts(record, dir)?;
-        let files = write_jobs(record, Input { engine: &plan.engine, limits, warm_start, export, parts }, dir)?;
+        let threads = plan.trial.as_ref().map(|trial| trial.threads);
+        let input = Input { engine: &plan.engine, limits, threads, warm_start, export, parts };
+        let files = write_jobs(record, input, dir)?;
         faults::reach("training");
         Ok((reading, files))
     }
@@ -165,6 +172,9 @@ impl Training {
     /// The version directory for a warm start; `None` for a cold start. A training starts cold if
     /// the factors to start from were learnt from users who have been erased since.
     fn warm_start(&self, record: &ModelRecord, plan: &TrainPlan) -> Result<Option<PathBuf>, ManagerError> {
+        if let Some(trial) = &plan.trial {
+            return Ok(trial.warm_start.as_ref().map(|dir| dir.join(VERSION)).filter(|version| version.is_dir()));
+        }
         if !plan.starts_warm() || self.begins_with_erased(record, plan)? {
             return Ok(None);
         }
@@ -231,20 +241,22 @@ struct JobFiles {
 struct Input<'a> {
     engine: &'a Engine,
     limits: Limits,
+    /// Number of training threads; as many as are spare if absent.
+    threads: Option<NonZeroUsize>,
     warm_start: Option<PathBuf>,
     export: Export,
     parts: Vec<JobPart>,
 }
 
 fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles, ManagerError> {
-    let Input { engine, limits, warm_start, export, parts } = input;
+    let Input { engine, limits, threads, warm_start, export, parts } = input;
     let own = TrainJob {
         model: record.config.name.clone(),
         version: record.newest.next(),
         dim: record.config.dim,
         seed: TRAIN_SEED,
-        threads: None,
-        algorithm: if *engine == Engine::Popularity { Algorithm::Popularity } else { Algorithm::default() },
+        threads,
+        algorithm: if *engine == Engine::Popularity { Algorithm::Popularity } else { als(&record.config.trainer) },
         loss: record.config.loss,
         observations: export.observations,
         pinned_items: export.pinned_items,
@@ -285,6 +297,17 @@ fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles
     fs::create_dir_all(&raw).map_err(ManagerError::io(&raw))?;
     let engine = Some(write_job(&for_engine, dir, "job.json")?);
     Ok(JobFiles { engine, own: write_job(&own, dir, "finish.json")?, holdout: export.holdout })
+}
+
+/// The built-in trainer with the settings of the model, unless they belong to another trainer.
+fn als(settings: &TrainerSettings) -> Algorithm {
+    match (settings.engine == Engine::Als, Algorithm::default()) {
+        (true, Algorithm::Als { iterations_max, .. }) => Algorithm::Als {
+            iterations_max: settings.iterations.map_or(iterations_max, |iterations| iterations as usize),
+            regularization: settings.regularization,
+        },
+        (_, usual) => usual,
+    }
 }
 
 /// The limits as the job file contains them.

@@ -11,6 +11,7 @@ mod export;
 mod jobs;
 mod process;
 mod reading;
+mod trial;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tracing::{Instrument, Span};
 
 pub use self::jobs::{Job, JobState, Jobs};
 pub use self::reading::{ReadingTraining, Readings};
+pub(crate) use self::trial::TrialPlan;
 
 use self::attempt::Work;
 use self::candidate::Concluded;
@@ -102,6 +104,8 @@ impl Cause {
 struct TrainPlan {
     engine: Engine,
     from: TrainFrom,
+    /// What else a trial of a study fixes; `None` for a job.
+    trial: Option<TrialPlan>,
 }
 
 impl TrainPlan {
@@ -199,7 +203,7 @@ impl Training {
         if matches!(cause, Cause::Request(_)) {
             settings.check(&engine, &self.options)?;
         }
-        let plan = TrainPlan { engine, from: request.from };
+        let plan = TrainPlan { engine, from: request.from, trial: None };
         let cause = if self.begins_with_erased(record, &plan)? {
             let why = format!("from nothing, since version {} was trained on users who were erased", record.active);
             cause.and(&why)

@@ -46,6 +46,7 @@ mod retrain_losses;
 mod reward_figures;
 mod rewards;
 mod selection;
+mod studies;
 mod versions;
 mod web_pages;
 mod why;

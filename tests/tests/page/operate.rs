@@ -54,6 +54,30 @@ async fn quality_versions_and_events_are_updated_live() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_trials_of_the_latest_study_are_drawn() -> Result<()> {
+    let Some(()) = has_browser() else { return Ok(()) };
+    let data_dir = TempDir::new()?;
+    let demo = demo(data_dir.path());
+    let name = first_model(&demo)?;
+    let model = demo.model(&name);
+    browse(Screen::DESK, async |page| {
+        operate(page, &demo, &name).await?;
+        ensure!(text(page, "[data-testid=study]").await?.contains("None yet"), "there is a study");
+        let _accepted =
+            model.post("studies", &json!({"space": {"iterations": {"int": [1, 3]}}, "trials": 2})).expect(202);
+        let facts = "document.querySelector('#study-facts').textContent";
+        wait_until(page, &format!("{facts}.includes('all trials made: 3 of 3 trials')")).await?;
+        is_drawn(page, "study-chart").await?;
+        let told = text(page, "#study-chart").await?;
+        ensure!(told.contains("trial 2: RMSE") && told.contains("iterations"), "the last trial is described: {told}");
+        let events = kinds(page).await?;
+        ensure!(events.iter().any(|kind| kind == "study_ended"), "its end is not among {events:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn labels_of_marks_do_not_touch() -> Result<()> {
     let Some(()) = has_browser() else { return Ok(()) };
     let data_dir = TempDir::new()?;

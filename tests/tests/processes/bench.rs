@@ -201,6 +201,14 @@ fn searches_are_compared_with_computing_all_scores() {
     assert_cases("recommend", &cases);
 }
 
+#[test]
+fn samplers_are_compared_with_optuna() {
+    let cases = ["gp", "tpe", "random"]
+        .map(|sampler| ["sphere", "rosenbrock", "hartmann"].map(|function| format!("sampler/{sampler}/{function}")))
+        .concat();
+    assert_cases("tuning", &cases.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
 /// The benchmark itself fails if engines give different outputs.
 #[test]
 fn pipelines_are_compared_with_their_operators_one_at_a_time() {

@@ -25,6 +25,7 @@ mod import_resume;
 mod ingest;
 mod kill_amendments;
 mod kill_in_retrain;
+mod kill_in_study;
 mod kill_nine;
 mod learning;
 mod log_lines;

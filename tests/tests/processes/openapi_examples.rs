@@ -13,7 +13,7 @@ use serde_json::Value;
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/openapi/examples.json");
 
 /// Ids that nodes draw. Paths and requests contain those of earlier replies.
-const IDS: [&str; 2] = ["decision_id", "job"];
+const IDS: [&str; 3] = ["decision_id", "job", "study"];
 
 /// Values that differ from run to run: times, durations, and numbers drawn at random.
 const VOLATILE: [&str; 7] = ["at", "created", "finished", "since", "seconds", "seed", "train_seconds"];
@@ -77,11 +77,11 @@ fn examples_are_replies_of_a_demo_node() {
         let path = with_ids(path, &ids);
         let request: Value = serde_json::from_str(&with_ids(&example["request"].to_string(), &ids)).unwrap();
         let mut reply = send(&demo.client(), method, &path, &request);
-        eventually("the job ends", || {
-            if operation == "get_job" {
+        eventually("the job or the study ends", || {
+            if ["get_job", "get_study"].contains(&operation) {
                 reply = send(&demo.client(), method, &path, &request);
             }
-            (!["queued", "running"].iter().any(|state| reply["state"] == *state)).then_some(())
+            (!["queued", "running", "ending"].iter().any(|state| reply["state"] == *state)).then_some(())
         });
         if writes {
             for (id, now) in

@@ -165,7 +165,7 @@ class Estimators(TypedDict):
     switch_dr: EstimateReport
 
 
-EventKind: TypeAlias = Literal['created', 'triggered', 'training_started', 'training_failed', 'gate_refused', 'gate_passed', 'activated', 'rolled_back', 'pinned', 'unpinned', 'pruned', 'registered', 'configured']
+EventKind: TypeAlias = Literal['created', 'triggered', 'training_started', 'training_failed', 'gate_refused', 'gate_passed', 'activated', 'rolled_back', 'pinned', 'unpinned', 'pruned', 'registered', 'configured', 'study_started', 'study_ended', 'tuned']
 
 
 class ExistsFilter(TypedDict, closed=True):
@@ -909,6 +909,9 @@ class RunningBackup(TypedDict):
     principal: NotRequired[str | None]
 
 
+Sampler: TypeAlias = Literal['random', 'gp', 'tpe']
+
+
 class ScheduleTrigger(TypedDict, closed=True):
     """
     Retrain once this time has passed since the last training started and there are new
@@ -955,6 +958,9 @@ class SelectionOfArm(TypedDict):
     arm: NotRequired[Name | None]
     propensity: float
     segment: NotRequired[Name | None]
+
+
+SettingValue: TypeAlias = float | str | bool | None
 
 
 Signal: TypeAlias = Literal['observations', 'pool']
@@ -1060,7 +1066,34 @@ StrategyName: TypeAlias = Literal['exp3', 'exp4', 'tsallis_inf', 'ab']
 StrategyOrName: TypeAlias = StrategyName | Strategy
 
 
+class StudyAccepted(TypedDict):
+    """
+    An accepted study.
+    """
+
+    study: Id
+
+
+class StudyApplied(TypedDict):
+    """
+    The use of a study's settings.
+    """
+
+    at: int
+    job: Id
+    trial: int
+
+
+StudyEnded: TypeAlias = Literal['trials', 'seconds', 'patience', 'stopped', 'failures']
+
+
+StudyState: TypeAlias = Literal['running', 'ending', 'ended']
+
+
 TextOrBoolean: TypeAlias = str | bool
+
+
+Then: TypeAlias = Literal['retrain']
 
 
 class ThresholdTrigger(TypedDict, closed=True):
@@ -1098,6 +1131,21 @@ class Training(TypedDict):
     input_removed_by: int
     job: Id
     model: Name
+
+
+class TrialLoss(TypedDict):
+    """
+    A loss on held-out observations.
+    """
+
+    difference_error: NotRequired[float | None]
+    params: dict[str, SettingValue]
+    standard_error: NotRequired[float | None]
+    trial: int
+    value: float
+
+
+TrialState: TypeAlias = Literal['running', 'complete', 'failed', 'abandoned']
 
 
 class Unavailable(TypedDict):
@@ -1280,6 +1328,17 @@ class AttributeList(TypedDict):
     """
 
     attributes: list[Attribute]
+
+
+class Axis(TypedDict, closed=True):
+    """
+    The values of a setting that a study tries: exactly one of `int`, `float` and `choice`.
+    """
+
+    choice: NotRequired[list[SettingValue] | None]
+    float: NotRequired[list[float] | None]
+    int: NotRequired[list[int] | None]
+    log: NotRequired[bool]
 
 
 class BackupCopy(TypedDict):
@@ -1714,6 +1773,23 @@ class NewSelectionBody(TypedDict, closed=True):
     strategy: NotRequired[StrategyOrName | None]
 
 
+class NewStudy(TypedDict, closed=True):
+    """
+    A study to start.
+    """
+
+    collaborative: NotRequired[bool]
+    patience: NotRequired[int | None]
+    sampler: NotRequired[Sampler | None]
+    seconds: NotRequired[int | None]
+    seed: NotRequired[int | None]
+    space: dict[str, Axis]
+    then: NotRequired[Then | None]
+    trials: NotRequired[int | None]
+    why: NotRequired[str | None]
+    workers: NotRequired[int | None]
+
+
 class ObserveBody(TypedDict, closed=True):
     """
     One observation.
@@ -1990,6 +2066,45 @@ class SimilarReply(TypedDict):
     item: Id
     items: list[Alike]
     version: int
+
+
+class StudySummary(TypedDict):
+    """
+    A study without its trials.
+    """
+
+    applied: NotRequired[StudyApplied | None]
+    baseline: NotRequired[TrialLoss | None]
+    best: NotRequired[TrialLoss | None]
+    complete: int
+    created: int
+    error: NotRequired[str | None]
+    finished: NotRequired[int | None]
+    metric: Metric
+    model: Name
+    state: StudyState
+    study: Id
+    then: NotRequired[Then | None]
+    trials_max: int
+    why: str
+    why_stopped: NotRequired[StudyEnded | None]
+
+
+class StudyTrial(TypedDict):
+    """
+    A trial: a training with some settings.
+    """
+
+    attempts: int
+    difference_error: NotRequired[float | None]
+    error: NotRequired[str | None]
+    params: dict[str, SettingValue]
+    seconds: NotRequired[float | None]
+    standard_error: NotRequired[float | None]
+    state: TrialState
+    trial: int
+    value: NotRequired[float | None]
+    warm_from: NotRequired[int | None]
 
 
 class TopkBody(TypedDict, closed=True):
@@ -2381,6 +2496,29 @@ class RecommendReply(TopkReply):
     reason: NotRequired[EmptyReason | None]
     reason_detail: NotRequired[str | None]
     unknown_attributes: NotRequired[list[UnknownAttribute]]
+
+
+class StudyDescription(StudySummary):
+    """
+    A study.
+    """
+
+    collaborative: bool
+    importance: dict[str, float]
+    patience: NotRequired[int | None]
+    sampler: Sampler
+    seconds: NotRequired[int | None]
+    space: dict[str, Axis]
+    trials: list[StudyTrial]
+    workers: int
+
+
+class StudyList(TypedDict):
+    """
+    The studies of a model, the latest first.
+    """
+
+    studies: list[StudySummary]
 
 
 class User(TypedDict):
