@@ -165,16 +165,33 @@ async fn path_texts<S: Send + Sync, T: DeserializeOwned + Send>(parts: &mut Part
     path.map(|Path(texts)| texts).map_err(|rejection| ApiError::not_found(rejection.body_text()))
 }
 
-/// The single text parameter of a path.
+/// The id of a job in a path.
 #[derive(IntoParams)]
 #[into_params(names("job"), parameter_in = Path)]
-pub struct InPath(
+pub struct InJob(
     /// The id of the job.
     #[param(value_type = Id)]
     pub String,
 );
 
-impl<S: Send + Sync> FromRequestParts<S> for InPath {
+impl<S: Send + Sync> FromRequestParts<S> for InJob {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        path_texts(parts, state).await.map(Self)
+    }
+}
+
+/// The id of a study in a path.
+#[derive(IntoParams)]
+#[into_params(names("study"), parameter_in = Path)]
+pub struct InStudy(
+    /// The id of the study.
+    #[param(value_type = Id)]
+    pub String,
+);
+
+impl<S: Send + Sync> FromRequestParts<S> for InStudy {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {

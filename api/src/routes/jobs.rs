@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 
 use crate::asking::Asking;
 use crate::error::ApiError;
-use crate::extract::{Body, InModel, InPath, Params};
+use crate::extract::{Body, InJob, InModel, Params};
 use crate::paging;
 use crate::schema::ids::{Id, Name};
 use crate::schema::jobs::{Accepted, Job, Jobs, RetrainBody};
@@ -92,9 +92,9 @@ async fn list_jobs(
 }
 
 /// Returns the progress of a job, or its result.
-#[utoipa::path(get, path = "/v1/jobs/{job}", tag = "versions", params(InPath),
+#[utoipa::path(get, path = "/v1/jobs/{job}", tag = "versions", params(InJob),
     responses((status = 200, body = Job)))]
-async fn get_job(State(node): State<Node>, asking: Asking, InPath(job): InPath) -> Result<Json<Job>, ApiError> {
+async fn get_job(State(node): State<Node>, asking: Asking, InJob(job): InJob) -> Result<Json<Job>, ApiError> {
     let job = node.manager.training().jobs().get(&job)?;
     if !asking.covers(&node, &job.model) {
         // As if there were none.

@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 
 use crate::asking::Asking;
 use crate::error::ApiError;
-use crate::extract::{Body, InModel, InPath};
+use crate::extract::{Body, InModel, InStudy};
 use crate::schema::studies::{NewStudy, Studies, StudyAccepted, StudyDescription};
 use crate::state::Node;
 
@@ -56,24 +56,24 @@ async fn list_studies(State(node): State<Node>, InModel(model): InModel) -> Resu
 }
 
 /// Returns a study with its trials.
-#[utoipa::path(get, path = "/v1/studies/{study}", tag = "studies", params(InPath),
+#[utoipa::path(get, path = "/v1/studies/{study}", tag = "studies", params(InStudy),
     responses((status = 200, body = StudyDescription)))]
 async fn get_study(
     State(node): State<Node>,
     asking: Asking,
-    InPath(study): InPath,
+    InStudy(study): InStudy,
 ) -> Result<Json<StudyDescription>, ApiError> {
     Ok(Json(known(&node, &asking, &study)?.into()))
 }
 
 /// Ends a study: no trial begins any more, and the running ones are stopped. No effect if it has
 /// ended. Its settings can be applied still.
-#[utoipa::path(post, path = "/v1/studies/{study}/stop", tag = "studies", params(InPath),
+#[utoipa::path(post, path = "/v1/studies/{study}/stop", tag = "studies", params(InStudy),
     responses((status = 200, body = StudyDescription)))]
 async fn stop_study(
     State(node): State<Node>,
     asking: Asking,
-    InPath(study): InPath,
+    InStudy(study): InStudy,
 ) -> Result<Json<StudyDescription>, ApiError> {
     known(&node, &asking, &study)?;
     Ok(Json(node.manager.studies().stop(&study)?.into()))
@@ -81,12 +81,12 @@ async fn stop_study(
 
 /// Gives the model the best settings that an ended study has found, and retrains it with them from
 /// nothing. The version serves if it passes the gate.
-#[utoipa::path(post, path = "/v1/studies/{study}/apply", tag = "studies", params(InPath),
+#[utoipa::path(post, path = "/v1/studies/{study}/apply", tag = "studies", params(InStudy),
     responses((status = 202, body = StudyDescription)))]
 async fn apply_study(
     State(node): State<Node>,
     asking: Asking,
-    InPath(study): InPath,
+    InStudy(study): InStudy,
 ) -> Result<(StatusCode, Json<StudyDescription>), ApiError> {
     known(&node, &asking, &study)?;
     Ok((StatusCode::ACCEPTED, Json(node.manager.apply_study(&study)?.into())))

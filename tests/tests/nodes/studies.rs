@@ -200,7 +200,7 @@ fn a_study_without_observations_or_with_invalid_settings_is_refused_by_field() {
         }
         let refused = films.post("studies", &body);
         assert!([400, 422].contains(&refused.status), "{change}: {}", refused.status);
-        assert_eq!(refused.json()["pointer"], pointer, "{change}: {}", refused.json());
+        assert_eq!(refused.json()["errors"][0]["pointer"], pointer, "{change}: {}", refused.json());
     }
     films.patch("", &json!({"gate": {"holdout_share": 0}})).expect(200);
     let refused = films.post("studies", &valid).expect(422);
