@@ -39,14 +39,21 @@ pub fn write(page: &Path, report: &impl Tabled) -> anyhow::Result<()> {
 fn replaced(text: &str, name: &str, part: &str) -> anyhow::Result<String> {
     let (begin, end) = (format!("<!-- figures: {name} -->"), format!("<!-- end of figures: {name} -->"));
     let part = format!("{begin}\n{}\n{end}", part.trim());
-    let Some(from) = text.find(&begin) else {
+    // Text may name the lines without being one.
+    let line = |wanted: &str, from: usize| {
+        let lines = text[from..]
+            .split_inclusive('\n')
+            .scan(from, |at, line| Some((std::mem::replace(at, *at + line.len()), line)));
+        lines.into_iter().find(|(_, line)| line.trim_end() == wanted).map(|(at, _)| at)
+    };
+    let Some(from) = line(&begin, 0) else {
         let before = if text.is_empty() { "" } else { "\n" };
         return Ok(format!("{text}{before}{part}\n"));
     };
-    let Some(length) = text[from..].find(&end) else {
+    let Some(last) = line(&end, from) else {
         bail!("the line {begin} has no line {end} after it; add it where the part ends");
     };
-    Ok(format!("{}{part}{}", &text[..from], &text[from + length + end.len()..]))
+    Ok(format!("{}{part}{}", &text[..from], &text[last + end.len()..]))
 }
 
 /// A table in Markdown.
@@ -75,6 +82,14 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
     use super::*;
+
+    #[test]
+    fn text_that_names_the_lines_is_left_alone() {
+        let page = "Lines such as `<!-- figures: one -->` and `<!-- end of figures: one -->`.\n";
+        let after = replaced(page, "one", "new").unwrap();
+        assert_eq!(after, format!("{page}\n<!-- figures: one -->\nnew\n<!-- end of figures: one -->\n"));
+        assert_eq!(replaced(&after, "one", "newer").unwrap(), after.replace("new", "newer"));
+    }
 
     #[test]
     fn a_part_is_replaced_and_the_rest_stays() {

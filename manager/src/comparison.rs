@@ -165,12 +165,17 @@ impl HeldOutLoss {
         for draw in draws {
             paired.add(draw.into_iter().map(|loss| (loss, 0.0)));
         }
-        // Against a loss of 0, the difference is the loss itself.
+        // Against a loss of 0, the difference is the loss itself. The error of a difference of roots is divided by their sum,
+        // of which one is 0 here; that of one root is divided by twice the root.
         let Some(comparison) = paired.comparison(metric) else { return Self::default() };
+        let of_roots = if metric == Metric::Rmse { 0.5 } else { 1.0 };
         Self {
             observations: comparison.observations,
             value: comparison.candidate,
-            standard_error: comparison.standard_error.filter(|_| comparison.candidate.is_some()),
+            standard_error: comparison
+                .standard_error
+                .filter(|_| comparison.candidate.is_some())
+                .map(|error| of_roots * error),
             draws: if comparison.candidate.is_some() { paired.draws } else { Vec::new() },
         }
     }
