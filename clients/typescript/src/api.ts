@@ -1639,14 +1639,7 @@ export interface components {
              */
             std_error: number;
         };
-        /**
-         * @description The reward of a shown slot without a reward in time.
-         * @example {
-         *       "after_seconds": 1800,
-         *       "label": 0,
-         *       "slots": 10
-         *     }
-         */
+        /** @description The reward of a shown slot without a reward in time. */
         DefaultReward: {
             /**
              * Format: double
@@ -1979,23 +1972,6 @@ export interface components {
         /**
          * @description A filter on item attributes: an object with one key. At most 8 levels deep, with at most 4096
          *     filters and values in total. docs/guides/filters.md describes the language.
-         * @example {
-         *       "all": [
-         *         {
-         *           "eq": {
-         *             "field": "genres",
-         *             "value": "Drama"
-         *           }
-         *         },
-         *         {
-         *           "range": {
-         *             "field": "year",
-         *             "gte": 1940,
-         *             "lt": 1960
-         *           }
-         *         }
-         *       ]
-         *     }
          */
         Filter: {
             /** @description All of the filters match. */
@@ -3221,10 +3197,7 @@ export interface components {
             modelExportFrequency: string;
             /** @description `earliest`: the first reward of an event counts. */
             rewardAggregation: string;
-            /**
-             * @description How long an event waits for a reward, as an ISO 8601 duration; null if it gets no default reward.
-             * @example PT10M
-             */
+            /** @description How long an event waits for a reward, as an ISO 8601 duration; null if it gets no default reward. */
             rewardWaitTime?: string | null;
         };
         /** @description The settings to change; absent ones stay. */
@@ -3254,10 +3227,7 @@ export interface components {
             modelExportFrequency?: string | null;
             /** @description Cannot be changed. */
             rewardAggregation?: string | null;
-            /**
-             * @description An ISO 8601 duration from 1 second to 30 days.
-             * @example PT10M
-             */
+            /** @description An ISO 8601 duration from 1 second to 30 days. */
             rewardWaitTime?: string | null;
         };
         /** @description A place for which an action is chosen. */
@@ -3403,13 +3373,7 @@ export interface components {
             /** Format: int64 */
             version: number;
         };
-        /**
-         * @description A policy with its parameters. Replies contain all parameters; in requests each has a default.
-         * @example {
-         *       "epsilon": 0.1,
-         *       "name": "epsilon_greedy"
-         *     }
-         */
+        /** @description A policy with its parameters. Replies contain all parameters; in requests each has a default. */
         Policy: {
             /** @enum {string} */
             name: "greedy";
@@ -3561,15 +3525,7 @@ export interface components {
              */
             version: number;
         };
-        /**
-         * @description A problem detail (RFC 9457).
-         * @example {
-         *       "detail": "k: must be at least 1",
-         *       "status": 422,
-         *       "title": "A field is not valid",
-         *       "type": "urn:celeris:problem:invalid-field"
-         *     }
-         */
+        /** @description A problem detail (RFC 9457). */
         Problem: {
             /** @description What is wrong with this request, with the name of the field, and how to correct it. */
             detail: string;
@@ -3678,6 +3634,12 @@ export interface components {
              */
             label: number;
             observation_id?: components["schemas"]["Id"] | null;
+            /**
+             * Format: double
+             * @description The part of the contribution that it has because the user took the item at all, whatever the label; absent under a
+             *     version without choice vectors.
+             */
+            of_choice?: number | null;
             /**
              * Format: int64
              * @description In Unix milliseconds.
@@ -4086,7 +4048,6 @@ export interface components {
             /**
              * Format: double
              * @description The time, in seconds.
-             * @example 86400
              */
             every: number;
         };
@@ -4132,10 +4093,7 @@ export interface components {
         SeenRuleBody: {
             /** @description Only observations with these kinds of feedback; all kinds by default. */
             feedback?: string[];
-            /**
-             * @description Only observations within this time, for example `"30d"`: the last 30 days.
-             * @example 30d
-             */
+            /** @description Only observations within this time, for example `"30d"`: the last 30 days. */
             window?: string | null;
         };
         /** @description A selection. */
@@ -4349,13 +4307,7 @@ export interface components {
              */
             value: number;
         };
-        /**
-         * @description A strategy with its parameters. Replies contain all parameters; in requests each has a default.
-         * @example {
-         *       "floor": 0.05,
-         *       "name": "exp3"
-         *     }
-         */
+        /** @description A strategy with its parameters. Replies contain all parameters; in requests each has a default. */
         Strategy: {
             /**
              * Format: double
@@ -4664,15 +4616,7 @@ export interface components {
              */
             version: number;
         };
-        /**
-         * @description The trainer of a model and its settings.
-         * @example {
-         *       "engine": "als",
-         *       "limits": {
-         *         "seconds": 3600
-         *       }
-         *     }
-         */
+        /** @description The trainer of a model and its settings. */
         Trainer: {
             /**
              * Format: double
@@ -5040,13 +4984,11 @@ export interface components {
             /**
              * Format: double
              * @description 0 by default. With 0.5, the log grows by half between two trainings.
-             * @example 0.5
              */
             growth?: number;
             /**
              * Format: int64
              * @description Number of records.
-             * @example 100000
              */
             observations: number;
         };
@@ -5345,12 +5287,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "backups": [],
-                     *       "running": []
-                     *     }
-                     */
                     "application/json": components["schemas"]["BackupList"];
                 };
             };
@@ -5511,11 +5447,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "enabled": false
-                     *     }
-                     */
                     "application/json": components["schemas"]["ClusterReply"];
                 };
             };
@@ -5638,56 +5569,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "created": 1795693711355,
-                     *       "engine": "als",
-                     *       "error": null,
-                     *       "finished": 1795693711724,
-                     *       "gate": {
-                     *         "holdout": {
-                     *           "candidate": 0.6406374724030994,
-                     *           "difference": -0.0004783489711591704,
-                     *           "incumbent": 0.6411158213742586,
-                     *           "metric": "rmse",
-                     *           "observations": 2975,
-                     *           "standard_error": 0.00023156547004980605
-                     *         },
-                     *         "incumbent": 2,
-                     *         "margin": 0,
-                     *         "measure": "rmse",
-                     *         "pool": null,
-                     *         "seconds": 0.033677212,
-                     *         "shadow": null,
-                     *         "verdict": "passed",
-                     *         "why": "rmse 0.6406 against 0.6411 of version 2 on 2975 observations of the holdout: better by 0.0005 (standard error of the difference 0.0002, margin 0)"
-                     *       },
-                     *       "job": "01a217af-8ffb-7310-8999-c9585a9d307c",
-                     *       "metrics": {
-                     *         "cold_map_items": 1200,
-                     *         "cold_map_ridge": 1,
-                     *         "cold_map_score_variance": 0.21048705611013263,
-                     *         "cold_map_score_variance_of_average": 0.3563641008630279,
-                     *         "items": 1200,
-                     *         "iterations": 3,
-                     *         "noise_variance": 0.3555362753484538,
-                     *         "prior_condition": 9270.51153956383,
-                     *         "prior_scale": 2,
-                     *         "ratings": 57026,
-                     *         "regularization": 0.5,
-                     *         "train_rmse": 0.4448877955681412,
-                     *         "train_seconds": 0.202581559,
-                     *         "users": 600
-                     *       },
-                     *       "model": "demo",
-                     *       "model_id": 1,
-                     *       "phase": "activate",
-                     *       "progress": 1,
-                     *       "state": "succeeded",
-                     *       "version": 3,
-                     *       "why": "new films"
-                     *     }
-                     */
                     "application/json": components["schemas"]["Job"];
                 };
             };
@@ -5832,20 +5713,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "dim": 8,
-                 *       "loss": "logistic",
-                 *       "name": "clicks",
-                 *       "policy": "thompson",
-                 *       "stream": "clicks",
-                 *       "triggers": {
-                 *         "volume": {
-                 *           "observations": 100000
-                 *         }
-                 *       }
-                 *     }
-                 */
                 "application/json": components["schemas"]["NewModelOrSelection"];
             };
         };
@@ -5856,62 +5723,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "active_version": 1,
-                     *       "candidates": 200,
-                     *       "context_fields": [],
-                     *       "created": 1795693711346,
-                     *       "default_reward": null,
-                     *       "dim": 8,
-                     *       "gate": {
-                     *         "force": false,
-                     *         "holdout_share": 0.05,
-                     *         "margin": 0,
-                     *         "pool_min": 100,
-                     *         "shadow_seconds": 0
-                     *       },
-                     *       "guard": {
-                     *         "margin": 0.05,
-                     *         "observations": 1000,
-                     *         "seconds": 3600
-                     *       },
-                     *       "guarding": null,
-                     *       "half_life": null,
-                     *       "id": 2,
-                     *       "items": 0,
-                     *       "keep_versions": 10,
-                     *       "kind": "model",
-                     *       "label_range": null,
-                     *       "labels_outside": "refuse",
-                     *       "loss": "logistic",
-                     *       "name": "clicks",
-                     *       "observations": 0,
-                     *       "policy": {
-                     *         "alpha": 1,
-                     *         "name": "thompson"
-                     *       },
-                     *       "pool_share": 0.01,
-                     *       "recent_loss": null,
-                     *       "stream": "clicks",
-                     *       "trainer": {
-                     *         "engine": "als",
-                     *         "limits": {}
-                     *       },
-                     *       "triggers": {
-                     *         "cool_down": 600,
-                     *         "drift": null,
-                     *         "popularity": null,
-                     *         "schedule": null,
-                     *         "threshold": null,
-                     *         "volume": {
-                     *           "growth": 0,
-                     *           "observations": 100000
-                     *         }
-                     *       },
-                     *       "versions": 1
-                     *     }
-                     */
                     "application/json": components["schemas"]["ModelOrSelection"];
                 };
             };
@@ -5947,67 +5758,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "active_version": 2,
-                     *       "candidates": 200,
-                     *       "context_fields": [],
-                     *       "created": 1795693708653,
-                     *       "default_reward": null,
-                     *       "dim": 32,
-                     *       "gate": {
-                     *         "force": false,
-                     *         "holdout_share": 0.1,
-                     *         "margin": 0,
-                     *         "pool_min": 100,
-                     *         "shadow_seconds": 0
-                     *       },
-                     *       "guard": {
-                     *         "margin": 0.05,
-                     *         "observations": 1000,
-                     *         "seconds": 3600
-                     *       },
-                     *       "guarding": {
-                     *         "against": 1,
-                     *         "comparison": null,
-                     *         "since": 1795693711286
-                     *       },
-                     *       "half_life": null,
-                     *       "id": 1,
-                     *       "items": 1200,
-                     *       "keep_versions": 5,
-                     *       "kind": "model",
-                     *       "label_range": null,
-                     *       "labels_outside": "refuse",
-                     *       "loss": "squared",
-                     *       "name": "demo",
-                     *       "observations": 60002,
-                     *       "policy": {
-                     *         "epsilon": 0.05,
-                     *         "name": "epsilon_greedy"
-                     *       },
-                     *       "pool_share": 0.01,
-                     *       "recent_loss": {
-                     *         "count": 1000,
-                     *         "metric": "rmse",
-                     *         "value": 0.7990408902457403
-                     *       },
-                     *       "stream": "demo",
-                     *       "trainer": {
-                     *         "engine": "als",
-                     *         "limits": {}
-                     *       },
-                     *       "triggers": {
-                     *         "cool_down": 600,
-                     *         "drift": null,
-                     *         "popularity": null,
-                     *         "schedule": null,
-                     *         "threshold": null,
-                     *         "volume": null
-                     *       },
-                     *       "versions": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["ModelOrSelection"];
                 };
             };
@@ -6064,14 +5814,6 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                /**
-                 * @example {
-                 *       "gate": {
-                 *         "holdout_share": 0.1
-                 *       },
-                 *       "keep_versions": 5
-                 *     }
-                 */
                 "application/json": components["schemas"]["ModelChange"];
             };
         };
@@ -6082,67 +5824,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "active_version": 2,
-                     *       "candidates": 200,
-                     *       "context_fields": [],
-                     *       "created": 1795693708653,
-                     *       "default_reward": null,
-                     *       "dim": 32,
-                     *       "gate": {
-                     *         "force": false,
-                     *         "holdout_share": 0.1,
-                     *         "margin": 0,
-                     *         "pool_min": 100,
-                     *         "shadow_seconds": 0
-                     *       },
-                     *       "guard": {
-                     *         "margin": 0.05,
-                     *         "observations": 1000,
-                     *         "seconds": 3600
-                     *       },
-                     *       "guarding": {
-                     *         "against": 1,
-                     *         "comparison": null,
-                     *         "since": 1795693711286
-                     *       },
-                     *       "half_life": null,
-                     *       "id": 1,
-                     *       "items": 1200,
-                     *       "keep_versions": 5,
-                     *       "kind": "model",
-                     *       "label_range": null,
-                     *       "labels_outside": "refuse",
-                     *       "loss": "squared",
-                     *       "name": "demo",
-                     *       "observations": 60002,
-                     *       "policy": {
-                     *         "epsilon": 0.05,
-                     *         "name": "epsilon_greedy"
-                     *       },
-                     *       "pool_share": 0.01,
-                     *       "recent_loss": {
-                     *         "count": 1000,
-                     *         "metric": "rmse",
-                     *         "value": 0.7990408902457403
-                     *       },
-                     *       "stream": "demo",
-                     *       "trainer": {
-                     *         "engine": "als",
-                     *         "limits": {}
-                     *       },
-                     *       "triggers": {
-                     *         "cool_down": 600,
-                     *         "drift": null,
-                     *         "popularity": null,
-                     *         "schedule": null,
-                     *         "threshold": null,
-                     *         "volume": null
-                     *       },
-                     *       "versions": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["Model"];
                 };
             };
@@ -6260,71 +5941,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "candidates": {
-                     *         "count": 18,
-                     *         "digest": null,
-                     *         "items": [
-                     *           "833",
-                     *           "21",
-                     *           "959",
-                     *           "1051",
-                     *           "1186",
-                     *           "895",
-                     *           "1198",
-                     *           "114",
-                     *           "503",
-                     *           "175",
-                     *           "541",
-                     *           "699",
-                     *           "255",
-                     *           "746",
-                     *           "1020",
-                     *           "1175",
-                     *           "210",
-                     *           "648"
-                     *         ]
-                     *       },
-                     *       "context": null,
-                     *       "decision_id": "01a217af-8fea-72dc-a8dc-08dfd2dd633a",
-                     *       "model": "demo",
-                     *       "outcomes": [],
-                     *       "policy": {
-                     *         "name": "greedy"
-                     *       },
-                     *       "pool": false,
-                     *       "pool_share": null,
-                     *       "replay": null,
-                     *       "seed": 929335168642938,
-                     *       "seed_given": false,
-                     *       "selection": null,
-                     *       "slots": [
-                     *         {
-                     *           "explored": false,
-                     *           "item": "833",
-                     *           "propensity": 1,
-                     *           "propensity_std_error": null,
-                     *           "reward": null,
-                     *           "score": 5.1175165,
-                     *           "std_error": 0.45996594
-                     *         },
-                     *         {
-                     *           "explored": false,
-                     *           "item": "21",
-                     *           "propensity": 1,
-                     *           "propensity_std_error": null,
-                     *           "reward": null,
-                     *           "score": 5.009358,
-                     *           "std_error": 0.5392824
-                     *         }
-                     *       ],
-                     *       "timestamp": 1795693711338,
-                     *       "user": "7",
-                     *       "user_epoch": 16,
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["DecisionReply"];
                 };
             };
@@ -6480,26 +6096,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "items": [
-                     *         {
-                     *           "attributes": {
-                     *             "genres": [
-                     *               "Crime",
-                     *               "Drama"
-                     *             ],
-                     *             "title": "The Third Man",
-                     *             "year": 1949
-                     *           },
-                     *           "item": "the-third-man",
-                     *           "trained": false
-                     *         }
-                     *       ],
-                     *       "next": null,
-                     *       "total": 1
-                     *     }
-                     */
                     "application/json": components["schemas"]["ItemPage"];
                 };
             };
@@ -6640,57 +6236,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "attributes": {
-                     *         "genres": [
-                     *           "Crime",
-                     *           "Drama"
-                     *         ],
-                     *         "title": "The Third Man",
-                     *         "year": 1949
-                     *       },
-                     *       "features": [
-                     *         0.18322428,
-                     *         0.4230173,
-                     *         0.2074579,
-                     *         -0.63335186,
-                     *         -0.51482856,
-                     *         -0.422435,
-                     *         0.5726541,
-                     *         0.0076185944,
-                     *         0.10597697,
-                     *         -0.19383574,
-                     *         0.37507838,
-                     *         -0.11230093,
-                     *         -0.7765081,
-                     *         -0.39169928,
-                     *         0.37846923,
-                     *         -0.1818375,
-                     *         0.13430615,
-                     *         -0.50384724,
-                     *         0.7048132,
-                     *         0.08360255,
-                     *         0.045680195,
-                     *         -0.20004646,
-                     *         -0.5198956,
-                     *         0.022237126,
-                     *         0.20928667,
-                     *         -0.19093543,
-                     *         -0.23680073,
-                     *         0.033073496,
-                     *         -0.3676309,
-                     *         0.010140166,
-                     *         0.3157465,
-                     *         1
-                     *       ],
-                     *       "given_features": null,
-                     *       "item": "the-third-man",
-                     *       "offset": 3.4613125,
-                     *       "source": "attributes",
-                     *       "trained": false
-                     *     }
-                     */
                     "application/json": components["schemas"]["Item"];
                 };
             };
@@ -6720,18 +6265,6 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                /**
-                 * @example {
-                 *       "attributes": {
-                 *         "genres": [
-                 *           "Crime",
-                 *           "Drama"
-                 *         ],
-                 *         "title": "The Third Man",
-                 *         "year": 1949
-                 *       }
-                 *     }
-                 */
                 "application/json": components["schemas"]["ItemBody"];
             };
         };
@@ -6742,12 +6275,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "effective": "now",
-                     *       "item": "the-third-man"
-                     *     }
-                     */
                     "application/json": components["schemas"]["ItemChanged"];
                 };
             };
@@ -6827,22 +6354,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "item": "1",
-                     *       "items": [
-                     *         {
-                     *           "item": "344",
-                     *           "similarity": 0.88580894
-                     *         },
-                     *         {
-                     *           "item": "1079",
-                     *           "similarity": 0.86350775
-                     *         }
-                     *       ],
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["SimilarReply"];
                 };
             };
@@ -6980,11 +6491,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "label": 4.5
-                 *     }
-                 */
                 "application/json": components["schemas"]["CorrectBody"];
             };
         };
@@ -6995,15 +6501,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "duplicate": false,
-                     *       "observation_id": "rating-1",
-                     *       "sequence": 797,
-                     *       "user": "7",
-                     *       "user_epoch": 18
-                     *     }
-                     */
                     "application/json": components["schemas"]["AmendReply"];
                 };
             };
@@ -7074,16 +6571,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "decision_id": "01a217af-8fea-72dc-a8dc-08dfd2dd633a",
-                 *       "item": "833",
-                 *       "label": 4,
-                 *       "observation_id": "rating-1",
-                 *       "timestamp": "2026-01-02T09:30:00Z",
-                 *       "user": "7"
-                 *     }
-                 */
                 "application/json": components["schemas"]["ObserveBody"];
             };
         };
@@ -7094,16 +6581,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "duplicate": false,
-                     *       "joined": "slot",
-                     *       "observation_id": "rating-1",
-                     *       "predicted": 5.1175165,
-                     *       "sequence": 796,
-                     *       "user_epoch": 17
-                     *     }
-                     */
                     "application/json": components["schemas"]["ObserveReply"];
                 };
             };
@@ -8178,15 +7655,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "items": [
-                 *         "1",
-                 *         "2"
-                 *       ],
-                 *       "user": "7"
-                 *     }
-                 */
                 "application/json": components["schemas"]["PredictBody"];
             };
         };
@@ -8197,30 +7665,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "cold": false,
-                     *       "scores": [
-                     *         {
-                     *           "item": "1",
-                     *           "known": true,
-                     *           "label_std": 0.69079083,
-                     *           "score": 3.169903,
-                     *           "std_error": 0.3365317
-                     *         },
-                     *         {
-                     *           "item": "2",
-                     *           "known": true,
-                     *           "label_std": 0.71228707,
-                     *           "score": 3.7723851,
-                     *           "std_error": 0.3787011
-                     *         }
-                     *       ],
-                     *       "user": "7",
-                     *       "user_epoch": 16,
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["PredictReply"];
                 };
             };
@@ -8293,21 +7737,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "filter": {
-                 *         "not": {
-                 *           "eq": {
-                 *             "field": "genres",
-                 *             "value": "War"
-                 *           }
-                 *         }
-                 *       },
-                 *       "k": 2,
-                 *       "policy": "greedy",
-                 *       "user": "7"
-                 *     }
-                 */
                 "application/json": components["schemas"]["RecommendBody"];
             };
         };
@@ -8318,41 +7747,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "cold": false,
-                     *       "decision_id": "01a217af-8fea-72dc-a8dc-08dfd2dd633a",
-                     *       "items": [
-                     *         {
-                     *           "item": "833",
-                     *           "known": true,
-                     *           "label_std": 0.7586218,
-                     *           "propensity": 1,
-                     *           "score": 5.1175165,
-                     *           "std_error": 0.45996594
-                     *         },
-                     *         {
-                     *           "item": "21",
-                     *           "known": true,
-                     *           "label_std": 0.8091748,
-                     *           "propensity": 1,
-                     *           "score": 5.009358,
-                     *           "std_error": 0.5392824
-                     *         }
-                     *       ],
-                     *       "logged": true,
-                     *       "next": "AZdYktJAAwAArfS_nvSuw5gUAAAAm8R6TgWxwoo",
-                     *       "policy": {
-                     *         "name": "greedy"
-                     *       },
-                     *       "pool": false,
-                     *       "seed": 929335168642938,
-                     *       "seed_given": false,
-                     *       "user": "7",
-                     *       "user_epoch": 16,
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["RecommendReply"];
                 };
             };
@@ -8383,11 +7777,6 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                /**
-                 * @example {
-                 *       "why": "new films"
-                 *     }
-                 */
                 "application/json": components["schemas"]["RetrainBody"];
             };
         };
@@ -8398,11 +7787,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "job": "01a217af-8ffb-7310-8999-c9585a9d307c"
-                     *     }
-                     */
                     "application/json": components["schemas"]["Accepted"];
                 };
             };
@@ -8571,26 +7955,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "space": {
-                 *         "dim": {
-                 *           "int": [
-                 *             8,
-                 *             40
-                 *           ]
-                 *         },
-                 *         "regularization": {
-                 *           "float": [
-                 *             0.2,
-                 *             5
-                 *           ],
-                 *           "log": true
-                 *         }
-                 *       },
-                 *       "trials": 2
-                 *     }
-                 */
                 "application/json": components["schemas"]["NewStudy"];
             };
         };
@@ -8601,11 +7965,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "study": "01a217af-0000-7000-8000-000000000000"
-                     *     }
-                     */
                     "application/json": components["schemas"]["StudyAccepted"];
                 };
             };
@@ -8642,23 +8001,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "items": [
-                 *         "1",
-                 *         "2",
-                 *         "3",
-                 *         "4"
-                 *       ],
-                 *       "k": 2,
-                 *       "policy": {
-                 *         "alpha": 0.5,
-                 *         "name": "thompson"
-                 *       },
-                 *       "seed": 1,
-                 *       "user": "7"
-                 *     }
-                 */
                 "application/json": components["schemas"]["TopkBody"];
             };
         };
@@ -8669,41 +8011,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "cold": false,
-                     *       "decision_id": "01a217af-8fe8-73cc-b46a-d37d4d1e59ba",
-                     *       "items": [
-                     *         {
-                     *           "item": "4",
-                     *           "known": true,
-                     *           "label_std": 0.67899317,
-                     *           "propensity": null,
-                     *           "score": 3.730396,
-                     *           "std_error": 0.31159803
-                     *         },
-                     *         {
-                     *           "item": "2",
-                     *           "known": true,
-                     *           "label_std": 0.71228707,
-                     *           "propensity": null,
-                     *           "score": 3.7723851,
-                     *           "std_error": 0.3787011
-                     *         }
-                     *       ],
-                     *       "logged": true,
-                     *       "policy": {
-                     *         "alpha": 0.5,
-                     *         "name": "thompson"
-                     *       },
-                     *       "pool": false,
-                     *       "seed": 1,
-                     *       "seed_given": true,
-                     *       "user": "7",
-                     *       "user_epoch": 16,
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["TopkReply"];
                 };
             };
@@ -8783,65 +8090,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "cold": false,
-                     *       "history": [
-                     *         {
-                     *           "context": null,
-                     *           "feedback": null,
-                     *           "item": "833",
-                     *           "kind": "correct",
-                     *           "label": 4.5,
-                     *           "observation_id": "rating-1",
-                     *           "predicted": null,
-                     *           "sequence": 797,
-                     *           "timestamp": 1795693711341,
-                     *           "user_epoch": 18,
-                     *           "weight": 1
-                     *         }
-                     *       ],
-                     *       "observations": 17,
-                     *       "state_hash": "400abb338ece62f8",
-                     *       "user": "7",
-                     *       "user_epoch": 18,
-                     *       "version": 2,
-                     *       "weights": [
-                     *         0.014019344002008438,
-                     *         -0.29191887378692627,
-                     *         0.15304619073867798,
-                     *         -0.007313573267310858,
-                     *         -0.005271398928016424,
-                     *         -0.005567185580730438,
-                     *         -0.007587735541164875,
-                     *         0.0031708928290754557,
-                     *         -0.0027387808077037334,
-                     *         0.0008984849555417895,
-                     *         0.01511448621749878,
-                     *         -0.01904943771660328,
-                     *         0.17664925754070282,
-                     *         0.004561659414321184,
-                     *         -0.005578638520091772,
-                     *         -0.23865003883838654,
-                     *         -0.0035852943547070026,
-                     *         0.006517772562801838,
-                     *         0.01438059937208891,
-                     *         0.027119766920804977,
-                     *         0.006402236875146627,
-                     *         0.00016487004177179188,
-                     *         0.032701898366212845,
-                     *         0.06153131276369095,
-                     *         0.0010954139288514853,
-                     *         0.0030635842122137547,
-                     *         0.02905590832233429,
-                     *         -0.09786350280046463,
-                     *         0.03771725296974182,
-                     *         -0.010716471821069717,
-                     *         0.3362754285335541,
-                     *         -0.22230307757854462
-                     *       ]
-                     *     }
-                     */
                     "application/json": components["schemas"]["User"];
                 };
             };
@@ -8921,38 +8169,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "because": [
-                     *         {
-                     *           "contribution": 0.35931146311687073,
-                     *           "item": "909",
-                     *           "label": 5,
-                     *           "observation_id": "synthetic-49529",
-                     *           "timestamp": 1249044877000,
-                     *           "weight": 1
-                     *         },
-                     *         {
-                     *           "contribution": -0.14283632076330174,
-                     *           "item": "665",
-                     *           "label": 2,
-                     *           "observation_id": "synthetic-49887",
-                     *           "timestamp": 1250000541000,
-                     *           "weight": 1
-                     *         }
-                     *       ],
-                     *       "item": "1",
-                     *       "known": true,
-                     *       "observations": 17,
-                     *       "others": -0.24031995887295857,
-                     *       "prior": 3.0721443268360997,
-                     *       "score": 3.0482996,
-                     *       "std_error": 0.30155614,
-                     *       "user": "7",
-                     *       "user_epoch": 18,
-                     *       "version": 2
-                     *     }
-                     */
                     "application/json": components["schemas"]["WhyReply"];
                 };
             };
@@ -8986,273 +8202,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /**
-                     * @example {
-                     *       "versions": [
-                     *         {
-                     *           "active": true,
-                     *           "algorithm": "als",
-                     *           "created": 1795693711637,
-                     *           "dim": 32,
-                     *           "erased_users": 0,
-                     *           "gate": {
-                     *             "holdout": {
-                     *               "candidate": 0.6406374724030994,
-                     *               "difference": -0.0004783489711591704,
-                     *               "incumbent": 0.6411158213742586,
-                     *               "metric": "rmse",
-                     *               "observations": 2975,
-                     *               "standard_error": 0.00023156547004980605
-                     *             },
-                     *             "incumbent": 2,
-                     *             "margin": 0,
-                     *             "measure": "rmse",
-                     *             "pool": null,
-                     *             "seconds": 0.033677212,
-                     *             "shadow": null,
-                     *             "verdict": "passed",
-                     *             "why": "rmse 0.6406 against 0.6411 of version 2 on 2975 observations of the holdout: better by 0.0005 (standard error of the difference 0.0002, margin 0)"
-                     *           },
-                     *           "half_life": null,
-                     *           "items": 1200,
-                     *           "label_range": [
-                     *             0.5,
-                     *             5
-                     *           ],
-                     *           "metrics": {
-                     *             "cold_map_items": 1200,
-                     *             "cold_map_ridge": 1,
-                     *             "cold_map_score_variance": 0.21048705611013263,
-                     *             "cold_map_score_variance_of_average": 0.3563641008630279,
-                     *             "items": 1200,
-                     *             "iterations": 3,
-                     *             "noise_variance": 0.3555362753484538,
-                     *             "prior_condition": 9270.51153956383,
-                     *             "prior_scale": 2,
-                     *             "ratings": 57026,
-                     *             "regularization": 0.5,
-                     *             "train_rmse": 0.4448877955681412,
-                     *             "train_seconds": 0.202581559,
-                     *             "users": 600
-                     *           },
-                     *           "parent": 2,
-                     *           "parts": [],
-                     *           "pinned": false,
-                     *           "rollback_target": false,
-                     *           "version": 3,
-                     *           "warm_from": 2,
-                     *           "warning": null,
-                     *           "watermark": [
-                     *             451,
-                     *             916,
-                     *             690,
-                     *             1139,
-                     *             1282,
-                     *             1070,
-                     *             1376,
-                     *             450,
-                     *             1272,
-                     *             201,
-                     *             1369,
-                     *             316,
-                     *             523,
-                     *             334,
-                     *             552,
-                     *             928,
-                     *             1566,
-                     *             784,
-                     *             1216,
-                     *             1375,
-                     *             784,
-                     *             914,
-                     *             964,
-                     *             1305,
-                     *             770,
-                     *             1619,
-                     *             1424,
-                     *             795,
-                     *             2038,
-                     *             1103,
-                     *             835,
-                     *             1359,
-                     *             779,
-                     *             762,
-                     *             692,
-                     *             610,
-                     *             1082,
-                     *             261,
-                     *             1235,
-                     *             1131,
-                     *             1041,
-                     *             307,
-                     *             458,
-                     *             1028,
-                     *             792,
-                     *             1115,
-                     *             1437,
-                     *             1127,
-                     *             1047,
-                     *             815,
-                     *             677,
-                     *             782,
-                     *             1554,
-                     *             340,
-                     *             1496,
-                     *             775,
-                     *             1055,
-                     *             937,
-                     *             797,
-                     *             1199,
-                     *             1086,
-                     *             823,
-                     *             472,
-                     *             570
-                     *           ]
-                     *         },
-                     *         {
-                     *           "active": false,
-                     *           "algorithm": "als",
-                     *           "created": 1795693711174,
-                     *           "dim": 32,
-                     *           "erased_users": 0,
-                     *           "gate": {
-                     *             "holdout": {
-                     *               "candidate": 0.6411158213742586,
-                     *               "difference": -0.32474716049293983,
-                     *               "incumbent": 0.9658629818671984,
-                     *               "metric": "rmse",
-                     *               "observations": 2975,
-                     *               "standard_error": 0.023199068460640727
-                     *             },
-                     *             "incumbent": 1,
-                     *             "margin": 0,
-                     *             "measure": "rmse",
-                     *             "pool": null,
-                     *             "seconds": 0.041934963,
-                     *             "shadow": null,
-                     *             "verdict": "passed",
-                     *             "why": "rmse 0.6411 against 0.9659 of version 1 on 2975 observations of the holdout: better by 0.3247 (standard error of the difference 0.0232, margin 0)"
-                     *           },
-                     *           "half_life": null,
-                     *           "items": 1200,
-                     *           "label_range": [
-                     *             0.5,
-                     *             5
-                     *           ],
-                     *           "metrics": {
-                     *             "cold_map_items": 1200,
-                     *             "cold_map_ridge": 1,
-                     *             "cold_map_score_variance": 0.2070016214989183,
-                     *             "cold_map_score_variance_of_average": 0.34649270495382495,
-                     *             "items": 1200,
-                     *             "iterations": 30,
-                     *             "noise_variance": 0.36393836987540945,
-                     *             "prior_condition": 6584.993184102565,
-                     *             "prior_scale": 2,
-                     *             "ratings": 57025,
-                     *             "regularization": 0.5,
-                     *             "train_rmse": 0.4489531968471279,
-                     *             "train_seconds": 1.823678903,
-                     *             "users": 600,
-                     *             "validation_rmse": 0.6332280477475677
-                     *           },
-                     *           "parent": 1,
-                     *           "parts": [],
-                     *           "pinned": false,
-                     *           "rollback_target": true,
-                     *           "version": 2,
-                     *           "warm_from": null,
-                     *           "warning": null,
-                     *           "watermark": [
-                     *             451,
-                     *             916,
-                     *             690,
-                     *             1139,
-                     *             1282,
-                     *             1070,
-                     *             1376,
-                     *             450,
-                     *             1272,
-                     *             201,
-                     *             1369,
-                     *             316,
-                     *             523,
-                     *             334,
-                     *             552,
-                     *             928,
-                     *             1566,
-                     *             784,
-                     *             1216,
-                     *             1375,
-                     *             784,
-                     *             914,
-                     *             964,
-                     *             1305,
-                     *             770,
-                     *             1619,
-                     *             1424,
-                     *             795,
-                     *             2038,
-                     *             1103,
-                     *             835,
-                     *             1359,
-                     *             779,
-                     *             762,
-                     *             692,
-                     *             610,
-                     *             1082,
-                     *             261,
-                     *             1235,
-                     *             1131,
-                     *             1041,
-                     *             307,
-                     *             458,
-                     *             1028,
-                     *             792,
-                     *             1115,
-                     *             1437,
-                     *             1127,
-                     *             1047,
-                     *             815,
-                     *             677,
-                     *             782,
-                     *             1554,
-                     *             340,
-                     *             1496,
-                     *             775,
-                     *             1055,
-                     *             937,
-                     *             795,
-                     *             1199,
-                     *             1086,
-                     *             823,
-                     *             472,
-                     *             570
-                     *           ]
-                     *         },
-                     *         {
-                     *           "active": false,
-                     *           "algorithm": "untrained",
-                     *           "created": 1795693708653,
-                     *           "dim": 32,
-                     *           "erased_users": 0,
-                     *           "gate": null,
-                     *           "half_life": null,
-                     *           "items": 0,
-                     *           "label_range": null,
-                     *           "metrics": {},
-                     *           "parent": null,
-                     *           "parts": [],
-                     *           "pinned": false,
-                     *           "rollback_target": false,
-                     *           "version": 1,
-                     *           "warm_from": null,
-                     *           "warning": null,
-                     *           "watermark": null
-                     *         }
-                     *       ]
-                     *     }
-                     */
                     "application/json": components["schemas"]["VersionList"];
                 };
             };
@@ -9687,8 +8636,8 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The id of the job. */
-                job: components["schemas"]["Id"];
+                /** @description The id of the study. */
+                study: components["schemas"]["Id"];
             };
             cookie?: never;
         };
@@ -9700,7 +8649,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /** @example {} */
                     "application/json": components["schemas"]["StudyDescription"];
                 };
             };
@@ -9719,8 +8667,8 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The id of the job. */
-                job: components["schemas"]["Id"];
+                /** @description The id of the study. */
+                study: components["schemas"]["Id"];
             };
             cookie?: never;
         };
@@ -9750,8 +8698,8 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The id of the job. */
-                job: components["schemas"]["Id"];
+                /** @description The id of the study. */
+                study: components["schemas"]["Id"];
             };
             cookie?: never;
         };

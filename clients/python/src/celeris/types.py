@@ -770,6 +770,7 @@ class Reason(TypedDict):
     item: Id
     label: float
     observation_id: NotRequired[Id | None]
+    of_choice: NotRequired[float | None]
     timestamp: int
     weight: float
 
