@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 /// The id of the key that signs tokens.
 const KEY_ID: &str = "k1";
 
-/// Answers for its description and its keys, signs in every visitor, and gives tokens for the codes; on a thread of its own.
+/// Answers for its description and its keys, signs in every visitor, and gives tokens for the codes; on threads of its own.
 pub struct Issuer {
     /// As in the claim `iss`.
     pub url: String,
@@ -89,12 +89,17 @@ impl Issuer {
         });
         let next = Arc::new(Mutex::new(String::new()));
         let given = Arc::clone(&next);
+        let published = Arc::new((description, keys));
+        let asked = Arc::new(Mutex::new(None));
         thread::spawn(move || {
-            let mut asked = None;
+            // Browsers open connections on which they may never ask, so that none is waited for.
             for stream in listener.incoming().map_while(Result::ok) {
-                let answer = answer(&stream, (&description, &keys), &mut asked, &given);
-                // The other side sees a broken answer if this fails.
-                let _ = answer.and_then(|answer| (&stream).write_all(answer.as_bytes()));
+                let (published, asked, given) = (Arc::clone(&published), Arc::clone(&asked), Arc::clone(&given));
+                thread::spawn(move || {
+                    let answer = answer(&stream, (&published.0, &published.1), &asked, &given);
+                    // The other side sees a broken answer if this fails.
+                    let _ = answer.and_then(|answer| (&stream).write_all(answer.as_bytes()));
+                });
             }
         });
         Some(Self { url, key, next })
@@ -131,7 +136,7 @@ impl Issuer {
 fn answer(
     stream: &TcpStream,
     (description, keys): (&Value, &Value),
-    asked: &mut Option<Asked>,
+    asked: &Mutex<Option<Asked>>,
     next: &Mutex<String>,
 ) -> std::io::Result<String> {
     let mut reader = BufReader::new(stream);
@@ -153,7 +158,8 @@ fn answer(
             let value = |name: &str| value_of(query, name).unwrap_or_default();
             let is_asked = value("code_challenge_method") == "S256" && value("response_type") == "code";
             let (redirect, state) = (value("redirect_uri"), value("state"));
-            *asked = is_asked.then(|| Asked { challenge: value("code_challenge"), redirect: redirect.clone() });
+            *asked.lock().expect("no thread panics with it") =
+                is_asked.then(|| Asked { challenge: value("code_challenge"), redirect: redirect.clone() });
             let to = format!("{redirect}?code=once&state={state}");
             format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         }
@@ -167,7 +173,7 @@ fn answer(
             let form = String::from_utf8_lossy(&form);
             let value = |name: &str| value_of(&form, name).unwrap_or_default();
             // A code counts once, for a client that has the secret that it was asked with.
-            let is_right = asked.take().is_some_and(|asked| {
+            let is_right = asked.lock().expect("no thread panics with it").take().is_some_and(|asked| {
                 asked.challenge == base64url(&Sha256::digest(value("code_verifier").as_bytes()))
                     && asked.redirect == value("redirect_uri")
             });

@@ -144,7 +144,8 @@ async fn rewards_are_shown_by_version_and_policy() -> Result<()> {
             let expected = json!([["films v1 · Greedy", "0.500"], ["films v1 · Softmax", "2.000"]]);
             ensure!(evaluate(page, rows).await? == expected, "{}", evaluate(page, rows).await?);
             let caption = text(page, "#rewards-caption").await?;
-            ensure!(caption == "3 rankings of the last 30 days: 3 rewards.", "{caption}");
+            // The page may have ranked for its visitor meanwhile.
+            ensure!(caption.ends_with(" rankings of the last 30 days: 3 rewards."), "{caption}");
             is_drawn(page, "rewards-chart").await?;
             fits(page, screen).await?;
             is_fine(page, "rewards").await
