@@ -38,7 +38,7 @@ pub struct Example<'a> {
     /// When the user had last taken the item by an earlier observation of the history, for implicit
     /// loss: see [`crate::preference::Takings`]. `None` for the first one, and under other losses.
     pub taken_before: Option<Timestamp>,
-    /// `Lambda y` for the item's choice vector `y` ([`super::choices`]), length `dim`; empty for an item without.
+    /// `Lambda y` for the item's choice vector `y` (`choices.rs`), length `dim`; empty for an item without.
     pub choice: &'a [f32],
 }
 

@@ -25,7 +25,7 @@ use crate::ratings::Rows;
 pub(super) const AUDIENCE_VARIANCE: f64 = 0.3;
 const CHOICE_VARIANCE: f64 = 0.5;
 
-/// Sweeps that fit the vectors of users to the factors of an earlier training.
+/// Iterations that fit the vectors of users to the factors of an earlier training.
 const SWEEPS_OF_RESUMED: usize = 5;
 
 /// Vectors of partners, and what they add up to for the rows of the other side.
@@ -75,7 +75,7 @@ impl PartnerVectors {
         }
     }
 
-    /// Sweeps over the partners. `rest` are the rows less their prior means, and stays so.
+    /// Goes once over the partners. `rest` are the rows less their prior means, and stays so.
     pub(super) fn sweep(&mut self, rest: &mut [f32], (by_partner, by_row): (&Rows, &Rows)) {
         let width = self.width;
         let scales: Vec<f32> = (0..rest.len() / width).map(|row| scale_of(by_row.row(row).len())).collect();
