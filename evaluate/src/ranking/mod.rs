@@ -3,7 +3,7 @@
 //! Feedback is implicit: every rating means that the user took the item, with more confidence for
 //! higher ratings. The version is trained on all but the last items; users learn from their earlier
 //! items; and the twenty best items that they have not taken are searched as `recommend` does with
-//! `greedy`. The baselines are EASE ([`ease`]), the library `implicit`, both trained on the same data,
+//! `greedy`. The baselines are EASE (`ease`), the library `implicit`, both trained on the same data,
 //! and popularity.
 //!
 //! Users' weights decay with the half-life, of four candidates, whose lists rank each user's
@@ -13,7 +13,7 @@
 //! The start of a training is random, and lists vary more with it than between trainers. Each
 //! trainer is therefore run three times, and the mean is reported; EASE has no chance in it. Our
 //! trainer chooses its regularization on a tenth of its training data; the same is done for EASE, and
-//! for the library with its number of factors ([`baselines`]).
+//! for the library with its number of factors (`baselines`).
 
 mod baselines;
 mod ease;
