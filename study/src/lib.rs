@@ -10,7 +10,7 @@
 //!
 //! Modules: [`space`] is what is searched; [`sampler`] proposes the next point ([`gp`] is the
 //! Gaussian process behind the default, `tpe` the crate of this name); [`collaborative`] decides
-//! which trials continue from the best one so far; [`importance`] tells how much of the differences
+//! which trials continue from the best one so far; [`mod@importance`] tells how much of the differences
 //! each setting explains; [`study`] and [`trial`] are the state machine.
 //!
 //! The words are those of Optuna (Akiba et al. 2019), the protocol of workers that of Rafiki (Wang
