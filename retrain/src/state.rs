@@ -126,7 +126,7 @@ impl TrainerState {
             bias_variances: None,
             factors: None,
             factor_variances: None,
-            dim: self.settled.dim,
+            dim,
             choices: None,
         };
         let items = match &self.known {

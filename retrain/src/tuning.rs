@@ -116,18 +116,20 @@ pub(crate) fn tune(
     if ratings.list().len() < RATINGS_MIN {
         return Ok(Tuned::untuned(settings));
     }
-    let folds = folds(ratings, settings.seed);
+    let prepared = |(known, asked): (Ratings, Ratings)| (Prepared::of(&known, recipe.dim), known, asked);
+    let folds: Vec<(Prepared, Ratings, Ratings)> = folds(ratings, settings.seed).into_iter().map(prepared).collect();
     let (mut done, total) = (0, 2 * folds.len());
     let mut trials =
         [false, true].map(|choices| Trial { choices, iterations: 0, errors: vec![Vec::new(); PRIOR_SCALES.len()] });
     for trial in &mut trials {
-        for (known, asked) in &folds {
+        for (prepared, known, asked) in &folds {
             let report = |iteration: usize| {
                 let within = iteration as f32 / settings.iterations_max as f32;
                 progress.report(Step { phase: Phase::Tuning, fraction: (done as f32 + within) / total as f32 });
             };
             let recipe = Recipe { choices: trial.choices, ..recipe };
-            let (learnt, used) = learn_until_worse(known, asked.list(), recipe, settings.iterations_max, report)?;
+            let (learnt, used) =
+                learn_until_worse((known, prepared), asked.list(), recipe, settings.iterations_max, report)?;
             trial.iterations += used;
             let held_out = HeldOut::new(known, asked);
             for (errors, scale) in trial.errors.iter_mut().zip(PRIOR_SCALES) {
@@ -163,7 +165,7 @@ pub(crate) fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
 /// Learns until an iteration, from [`ITERATIONS_MIN`] on, no longer lowers the held-out error.
 /// Returns the fit and the number of iterations.
 fn learn_until_worse(
-    known: &Ratings,
+    (known, prepared): (&Ratings, &Prepared),
     asked: &[Rating],
     recipe: Recipe,
     iterations_max: usize,
@@ -171,7 +173,7 @@ fn learn_until_worse(
 ) -> Result<(Learnt, usize), RetrainError> {
     let mut last = f64::INFINITY;
     let mut iterations = 0;
-    let learnt = learn(known, &Prepared::of(known, recipe.dim), recipe, |iteration, als| {
+    let learnt = learn(known, prepared, recipe, |iteration, als| {
         report(iteration);
         iterations = iteration;
         if iteration + 1 < ITERATIONS_MIN {
