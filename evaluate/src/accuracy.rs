@@ -37,6 +37,11 @@ pub struct Rare {
 /// Numbers of training labels with which an item is rare.
 const RARE: std::ops::RangeInclusive<u32> = 1..=5;
 
+/// The squared error of a score that is clamped to the range of labels.
+pub(crate) fn clamped_square(range: (f32, f32), label: f32, score: f32) -> f64 {
+    f64::from(label - score.clamp(range.0, range.1)).powi(2)
+}
+
 /// Squared errors, by user.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Squares {
@@ -98,7 +103,7 @@ impl Collected {
     /// labels of each item.
     pub(crate) fn add(&mut self, range: (f32, f32), predictions: &[Prediction], labels: &[u32]) {
         for one in predictions {
-            let square = f64::from(one.label - one.served.score.clamp(range.0, range.1)).powi(2);
+            let square = clamped_square(range, one.label, one.served.score);
             let covered = (one.label - one.served.score).abs() <= DEVIATIONS_95 * one.served.label_std;
             self.squares.add(one.user, square);
             self.covered.add(covered);

@@ -9,7 +9,7 @@ use anyhow::ensure;
 use celeris_datasets::Rating as NamedRating;
 use serde::Serialize;
 
-use crate::accuracy::{Accuracy, Collected, Squares};
+use crate::accuracy::{Accuracy, Collected, Squares, clamped_square};
 use crate::lists::mean;
 use crate::page::{Tabled, percent, table};
 use crate::peers::ratings::{Known, RatingPeer};
@@ -157,7 +157,7 @@ fn rmse_of_peer(myfm: &RatingPeer, fold: &Fold, range: (f32, f32), (known, seed)
     let (train, test) = (numbered.number(&fold.train), numbered.number(&fold.test));
     let mut squares = Squares::default();
     for (row, score) in test.iter().zip(myfm.fitted((&train, &test), known, seed)?) {
-        squares.add(row.user, f64::from(row.label - score.clamp(range.0, range.1)).powi(2));
+        squares.add(row.user, clamped_square(range, row.label, score));
     }
     Ok(squares.rmse().rmse)
 }

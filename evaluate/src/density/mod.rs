@@ -16,7 +16,7 @@ use celeris_datasets::Rating as NamedRating;
 use celeris_retrain::{Rating, Trained};
 use serde::Serialize;
 
-use crate::accuracy::{Accuracy, Collected, Rmse, Squares};
+use crate::accuracy::{Accuracy, Collected, Rmse, Squares, clamped_square};
 use crate::orders::{Order, Parts};
 use crate::peers::ratings::{Known, RatingPeer};
 use crate::progress::Part;
@@ -218,7 +218,7 @@ fn counts(items: usize, rows: &[Vec<Rating>]) -> Vec<u32> {
 
 fn add(squares: &mut Squares, range: (f32, f32), scored: impl Iterator<Item = (u32, f32, f32)>) {
     for (user, label, score) in scored {
-        squares.add(user, f64::from(label - score.clamp(range.0, range.1)).powi(2));
+        squares.add(user, clamped_square(range, label, score));
     }
 }
 

@@ -10,6 +10,7 @@ use celeris_model::preference::Takings;
 use celeris_model::{Example, Learning, Loss, Timestamp, UserModel};
 
 use super::data::Data;
+use crate::accuracy::clamped_square;
 
 /// Maximum number of predicted ratings; the standard error of the mean is then about a thousandth.
 const RATINGS_MAX: usize = 200_000;
@@ -72,7 +73,7 @@ struct Errors {
 
 impl Errors {
     fn add(&mut self, label: f32, score: f32) {
-        self.squares += f64::from(label - score.clamp(self.range.0, self.range.1)).powi(2);
+        self.squares += clamped_square(self.range, label, score);
         self.count += 1.0;
     }
 

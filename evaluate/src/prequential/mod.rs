@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use self::stream::{Rows, Scored, Segment, serve};
 use self::tuning::Served;
-use crate::accuracy::{Rmse, Squares};
+use crate::accuracy::{Rmse, Squares, clamped_square};
 use crate::peers::ratings::{Known, Online, RatingPeer};
 use crate::progress::Part;
 use crate::{EvaluateSettings, Numbered, ensure_times};
@@ -104,7 +104,7 @@ impl Line {
         for tenth in 1..=TENTHS {
             let end = stream.len() * tenth / TENTHS;
             for (row, score) in stream[done..end].iter().zip(&scores[done..end]) {
-                squares.add(row.user, f64::from(row.label - score.clamp(range.0, range.1)).powi(2));
+                squares.add(row.user, clamped_square(range, row.label, *score));
             }
             done = end;
             rmse_so_far.push(squares.rmse().rmse);

@@ -4,7 +4,7 @@ use celeris_model::{HalfLife, Learning, Loss};
 use celeris_retrain::Trained;
 
 use super::stream::{Rows, Segment, serve};
-use crate::accuracy::Squares;
+use crate::accuracy::{Squares, clamped_square};
 use crate::progress::Part;
 use crate::{EvaluateSettings, Numbered};
 
@@ -65,7 +65,7 @@ pub(super) fn tuned(
             let mut squares = Squares::default();
             let scored = serve(&version, &learning, (rows, held_out), Part::unreported())?;
             for (row, one) in rows.ratings[held_out.from..].iter().zip(scored) {
-                squares.add(row.user, f64::from(row.label - one.score.clamp(range.0, range.1)).powi(2));
+                squares.add(row.user, clamped_square(range, row.label, one.score));
             }
             let found = squares.rmse().rmse;
             if found < best.0 {

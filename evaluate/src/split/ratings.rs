@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{Chosen, Header, Parts};
-use crate::accuracy::{Rmse, Squares};
+use crate::accuracy::{Rmse, Squares, clamped_square};
 use crate::page::{Tabled, cell, percent, table};
 use crate::{DEVIATIONS_95, EvaluateSettings, absolute_error, mean_loss, mean_square, predict};
 
@@ -42,7 +42,7 @@ pub(super) fn evaluate(header: Header, parts: &Parts, settings: &EvaluateSetting
     let served = || predictions.iter().map(|one| (one.label, one.served.score));
     let mut squares = Squares::default();
     for one in &predictions {
-        squares.add(one.user, f64::from(one.label - one.served.score.clamp(range.0, range.1)).powi(2));
+        squares.add(one.user, clamped_square(range, one.label, one.served.score));
     }
     let covered =
         predictions.iter().filter(|one| (one.label - one.served.score).abs() <= DEVIATIONS_95 * one.served.label_std);
