@@ -16,6 +16,7 @@ use serde::Deserialize;
 use super::{Python, run};
 
 const MYFM_SCRIPT: &str = include_str!("myfm_ratings.py");
+const STREAM_SCRIPT: &str = include_str!("stream.py");
 const RIVER_SCRIPT: &str = include_str!("river_stream.py");
 const VW_SCRIPT: &str = include_str!("vw_stream.py");
 
@@ -147,6 +148,8 @@ impl RatingPeer {
         seed: u64,
     ) -> anyhow::Result<Streamed> {
         let (name, text) = online.script();
+        // Both import it.
+        std::fs::write(self.folder.path().join("stream.py"), STREAM_SCRIPT)?;
         let mut command = self.script(name, text)?;
         let file = self.folder.path().join("rows.csv");
         std::fs::write(&file, labelled(rows))?;

@@ -7,19 +7,19 @@ it learns it. Prints one JSON object: the predictions by the best of the setting
 themselves, in its favour.
 """
 
-import argparse
+import functools
 import itertools
-import json
-import pathlib
 
 from river import optim, reco
+
+from stream import print_best
 
 FACTORS = 10
 RATES = [0.025, 0.05]
 REGULARIZATIONS = [0.02, 0.1]
 
 
-def predictions(rows, first, rate, regularization, seed):
+def predictions(rate, regularization, rows, first, seed):
     model = reco.BiasedMF(
         n_factors=FACTORS,
         bias_optimizer=optim.SGD(rate),
@@ -37,30 +37,9 @@ def predictions(rows, first, rate, regularization, seed):
     return predicted
 
 
-def squared_error(predicted, labels, low, high):
-    return sum((min(max(one, low), high) - label) ** 2 for one, label in zip(predicted, labels))
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=pathlib.Path, required=True)
-    parser.add_argument("--first", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    settings = parser.parse_args()
-    rows = []
-    for line in settings.rows.read_text().splitlines():
-        user, item, label = line.split(",")
-        rows.append((user, item, float(label)))
-    first = settings.first
-    known, labels = [label for _, _, label in rows[:first]], [label for _, _, label in rows[first:]]
-    tried = []
-    for rate, regularization in itertools.product(RATES, REGULARIZATIONS):
-        predicted = predictions(rows, first, rate, regularization, settings.seed)
-        error = squared_error(predicted, labels, min(known), max(known))
-        tried.append((error, f"rate {rate}, l2 {regularization}", predicted))
-    _, options, best = min(tried)
-    print(json.dumps({"predictions": [round(one, 6) for one in best], "options": options, "tried": len(tried)}))
-
-
 if __name__ == "__main__":
-    main()
+    tries = {
+        f"rate {rate}, l2 {regularization}": functools.partial(predictions, rate, regularization)
+        for rate, regularization in itertools.product(RATES, REGULARIZATIONS)
+    }
+    print_best(__doc__.splitlines()[0], tries)
