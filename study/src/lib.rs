@@ -11,7 +11,8 @@
 //! Modules: [`space`] is what is searched; [`sampler`] proposes the next point ([`gp`] is the
 //! Gaussian process behind the default, `tpe` the crate of this name); [`collaborative`] decides
 //! which trials continue from the best one so far; [`mod@importance`] tells how much of the differences
-//! each setting explains; [`study`] and [`trial`] are the state machine.
+//! each setting explains; [`study`] and [`trial`] are the state machine; [`minima`] has
+//! functions that tests and benches compare samplers on.
 //!
 //! The words are those of Optuna (Akiba et al. 2019), the protocol of workers that of Rafiki (Wang
 //! et al. 2018, algorithms 1 and 2).
@@ -21,6 +22,7 @@ pub mod error;
 pub mod gp;
 pub mod history;
 pub mod importance;
+pub mod minima;
 mod normal;
 pub mod sampler;
 pub mod settings;
