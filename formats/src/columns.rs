@@ -11,8 +11,7 @@ use arrow_array::{
     Array, ArrayRef, FixedSizeListArray, ListArray, PrimitiveArray, RecordBatch, RecordBatchReader, StringArray,
     StructArray,
 };
-use arrow_buffer::ArrowNativeType;
-use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{ArrowNativeType, OffsetBuffer, ScalarBuffer};
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Fields, Schema};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};

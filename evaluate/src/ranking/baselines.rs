@@ -83,7 +83,7 @@ impl Known<'_> {
     /// The regularization and lists of EASE; `None` if its closed form is too expensive.
     pub(super) fn ease(&self, scene: &Scene) -> anyhow::Result<Option<(f64, Lists)>> {
         let (users, items) = (self.numbered.users.len(), self.numbered.items.len());
-        if !Ease::is_affordable(users, items) {
+        if !Ease::is_feasible(users, items) {
             return Ok(None);
         }
         self.settings.stage("EASE", None);

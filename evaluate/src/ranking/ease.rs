@@ -64,8 +64,8 @@ enum Form {
 }
 
 impl Ease {
-    /// Whether the closed form is affordable for so many users and items.
-    pub(super) fn is_affordable(users: usize, items: usize) -> bool {
+    /// Whether the closed form is solved for so many users and items: the smaller number is inverted.
+    pub(super) fn is_feasible(users: usize, items: usize) -> bool {
         users.min(items) <= SIDE_MAX
     }
 
