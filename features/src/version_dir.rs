@@ -104,6 +104,7 @@ pub fn write_trained_version(
         model: contents.model.clone(),
         dim: theta.dim(),
         noise_variance: prior.noise_variance(),
+        recent_bias: prior.recent_bias(),
         cold_item_offset: theta.cold_item().offset,
         label_range: contents.label_range,
         algorithm: contents.algorithm.clone(),
@@ -165,7 +166,7 @@ fn read_prior(dir: &Path, manifest: &Manifest) -> Result<(Prior, Vec<f32>), Feat
     if mean.len() != dim {
         return Err(ModelError::DimMismatch { what: "rows of the prior", expected: dim, received: mean.len() }.into());
     }
-    Ok((Prior::new(mean, precision, manifest.noise_variance)?, cold_features))
+    Ok((Prior::new(mean, precision, manifest.noise_variance)?.with_recent_bias(manifest.recent_bias), cold_features))
 }
 
 fn read_theta(dir: &Path, manifest: &Manifest, cold_features: Vec<f32>, prior: &Prior) -> Result<Theta, FeaturesError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use celeris_model::{ModelName, Timestamp, VersionId};
+use celeris_model::{ModelName, RecentBias, Timestamp, VersionId};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The format that this crate writes and reads.
@@ -49,6 +49,9 @@ pub struct Manifest {
     pub dim: usize,
     /// `sigma^2`, the variance of a label around its expected value.
     pub noise_variance: f64,
+    /// The rule of the users' recent bias, for squared loss; absent if they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recent_bias: Option<RecentBias>,
     /// The offset of an item unknown to the version.
     pub cold_item_offset: f32,
     /// The smallest and largest label seen in training, if any.

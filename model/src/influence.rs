@@ -28,11 +28,13 @@ pub struct Influence {
     /// The score of a user without observations: `offset + w0·f`.
     pub prior: f64,
     /// The contribution of each example by its label, in the order of the history. Together with
-    /// `prior` and `choices` they sum to the score, up to the rounding of the state.
+    /// `prior`, `choices` and `recent_bias` they sum to the score, up to the rounding of the state.
     pub contributions: Vec<f64>,
     /// The contribution of each example by having been made, whatever its label: `n^-1/2 f^T A^-1 Lambda y_j`.
     /// Empty if no example has a choice vector.
     pub choices: Vec<f64>,
+    /// The contribution of each example to the recent bias ([`crate::recent_bias`]); empty under a version without.
+    pub recent_bias: Vec<f64>,
 }
 
 impl UserModel {
@@ -59,6 +61,7 @@ impl UserModel {
             Loss::Squared | Loss::Implicit => gaussian_residuals(learning, history, self.observations()),
             Loss::Logistic => logistic_residuals(learning, history, self.observations())?,
         };
+        let constant = features.last().copied().map_or(0.0, f64::from);
         let contribution = |(index, residual): (u64, f64)| {
             if residual == 0.0 { 0.0 } else { residual * dot(&towards, history.example(index).features) }
         };
@@ -66,6 +69,7 @@ impl UserModel {
             prior: f64::from(offset) + dot(learning.prior().mean(), features),
             contributions: (0..).zip(residuals).map(contribution).collect(),
             choices: self.choice_shares(learning, history, &towards),
+            recent_bias: self.bias_shares(learning, history).into_iter().map(|share| share * constant).collect(),
         })
     }
 

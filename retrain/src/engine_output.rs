@@ -19,7 +19,7 @@ use celeris_formats::item_features::{FEATURES, OFFSET};
 use celeris_formats::prior::PriorRows;
 use celeris_formats::user_weights::{self, USER, WEIGHTS};
 use celeris_formats::{Batch, FormatError, MANIFEST_FILE, ParquetFile, item_features, prior, sha256_of};
-use celeris_model::{ItemId, Prior, UserId};
+use celeris_model::{ItemId, Prior, RecentBias, UserId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -91,6 +91,8 @@ struct OutputManifest {
     files: BTreeMap<String, OutputFile>,
     #[serde(default)]
     noise_variance: Option<f64>,
+    #[serde(default)]
+    recent_bias: Option<RecentBias>,
     #[serde(default)]
     cold_item_offset: Option<f32>,
 }
@@ -321,5 +323,9 @@ fn read_prior(dir: &Path, manifest: &OutputManifest, dim: usize) -> Result<Engin
             "the precision has condition {condition:.3e}, at most {CONDITION_MAX:e} is exact enough"
         )));
     }
-    Ok(EnginePrior { prior, cold_features, cold_item_offset: manifest.cold_item_offset })
+    Ok(EnginePrior {
+        prior: prior.with_recent_bias(manifest.recent_bias),
+        cold_features,
+        cold_item_offset: manifest.cold_item_offset,
+    })
 }

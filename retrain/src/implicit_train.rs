@@ -226,6 +226,7 @@ fn finish(
         ratings: ratings.list().len(),
         regularization: tuned.lambda,
         prior_scale: 1.0,
+        recent_bias: None,
         gain: 1.0,
         noise_variance: tuned.noise_variance,
     };

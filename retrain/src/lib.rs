@@ -36,6 +36,7 @@ pub mod prior_fit;
 pub mod progress;
 mod ranking;
 pub mod ratings;
+mod recent_bias;
 mod refit;
 mod refresh;
 pub mod settings;

@@ -31,7 +31,7 @@ use crate::refit::{Fresh, HeldRows, refit};
 use crate::settings::TrainSettings;
 use crate::state::Settled;
 use crate::trained::{Metrics, Trained};
-use crate::tuning::{ITERATIONS_MIN, PRIOR_SCALES, RATINGS_MIN, folds};
+use crate::tuning::{Fold, ITERATIONS_MIN, PRIOR_SCALES, RATINGS_MIN, folds};
 
 /// Minimum distance of the base rate from 0 and 1, so that working responses stay finite if all
 /// labels are equal.
@@ -308,6 +308,7 @@ fn finish(
         regularization,
         choices: false,
         prior_scale: tuned.scale,
+        recent_bias: None,
         gain: tuned.gain,
         noise_variance: prior.noise_variance(),
     };
@@ -323,7 +324,7 @@ fn tune(ratings: &Ratings, recipe: Recipe, iterations: usize, progress: &dyn Pro
     let settings: Vec<(f64, f64)> =
         GAINS.iter().flat_map(|gain| PRIOR_SCALES.iter().map(move |scale| (*gain, *scale))).collect();
     let mut sums = vec![Losses::default(); settings.len()];
-    for (fold, (known, asked)) in folds.iter().enumerate() {
+    for (fold, Fold { known, asked, .. }) in folds.iter().enumerate() {
         let base = BaseRate::of(known);
         let working = base.working(known)?;
         let learnt = learn(&working, &Prepared::of(&working, recipe.dim), recipe, |iteration, _| {

@@ -1,6 +1,6 @@
 //! Accuracy of the served posteriors on held-out ratings.
 
-use celeris_model::{Example, Learning, ModelError, Prior, Timestamp, UserModel};
+use celeris_model::{Estimate, Example, Learning, ModelError, Prior, Timestamp, UserModel};
 use rayon::prelude::*;
 
 use crate::learn::Learnt;
@@ -10,7 +10,7 @@ use crate::ratings::{Entry, Rating, Ratings, Rows};
 const CHUNK_RATINGS: usize = 1 << 15;
 
 /// Maximum number of evaluated users: two thousand are enough to tell settings apart.
-const USERS_MAX: usize = 2048;
+pub(crate) const USERS_MAX: usize = 2048;
 
 /// Sums over held-out ratings.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -44,6 +44,17 @@ impl Errors {
         let (sum, count) = (differences.iter().sum::<f64>(), differences.len() as f64);
         let spread: f64 = differences.iter().map(|difference| (difference - sum / count).powi(2)).sum();
         (sum, spread.sqrt())
+    }
+
+    /// Adds the prediction of `example`, whose score counts as limited to `range`.
+    pub(crate) fn add(&mut self, learning: &Learning, estimate: &Estimate, example: &Example, range: (f32, f32)) {
+        let variance = f64::from(estimate.std_error).powi(2) / learning.noise_variance();
+        let cut = estimate.score.clamp(range.0, range.1);
+        let weight = f64::from(example.weight);
+        self.count += 1.0;
+        self.weight += weight;
+        self.squares += weight * f64::from(example.label - cut).powi(2);
+        self.relative_squares += f64::from(example.label - estimate.score).powi(2) / (1.0 / weight + variance);
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {
@@ -107,13 +118,7 @@ impl HeldOut {
         for entry in self.asked.row(user) {
             let example = learnt.example(entry, &[]);
             let estimate = model.estimate(learning, example.offset, example.features);
-            let variance = f64::from(estimate.std_error).powi(2) / learning.noise_variance();
-            let cut = estimate.score.clamp(self.label_range.0, self.label_range.1);
-            let weight = f64::from(entry.weight);
-            errors.count += 1.0;
-            errors.weight += weight;
-            errors.squares += weight * f64::from(entry.label - cut).powi(2);
-            errors.relative_squares += f64::from(entry.label - estimate.score).powi(2) / (1.0 / weight + variance);
+            errors.add(learning, &estimate, &example, self.label_range);
         }
         Ok(errors)
     }
@@ -121,7 +126,7 @@ impl HeldOut {
 
 impl Learnt {
     /// The rating as an example; `pulls` are those of all items, or empty.
-    fn example<'a>(&'a self, entry: &Entry, pulls: &'a [f32]) -> Example<'a> {
+    pub(crate) fn example<'a>(&'a self, entry: &Entry, pulls: &'a [f32]) -> Example<'a> {
         let item = entry.other as usize;
         Example {
             features: &self.features[item * self.dim..][..self.dim],

@@ -64,11 +64,18 @@ pub(crate) fn refresh_squared(
             figures.noise_variance = errors.noise_variance();
         }
     }
-    let Settled { prior_scale, .. } = *settled;
+    let Settled { prior_scale, recent_bias, .. } = *settled;
     finish(
         ratings,
         refit.learnt,
-        Tuned { regularization, choices, iterations: refit.iterations, prior_scale, held_out: Some(figures) },
+        Tuned {
+            regularization,
+            choices,
+            iterations: refit.iterations,
+            prior_scale,
+            recent_bias,
+            held_out: Some(figures),
+        },
     )
 }
 
@@ -78,7 +85,7 @@ fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, Re
     // If all labels are predicted exactly, there is no noise, but a prior needs a positive
     // variance.
     let noise_variance = noise_variance.max(f64::from(f32::MIN_POSITIVE));
-    let prior = fit_prior(&learnt, tuned.prior_scale, noise_variance)?;
+    let prior = fit_prior(&learnt, tuned.prior_scale, noise_variance)?.with_recent_bias(tuned.recent_bias);
     let label_range = ratings.label_range();
     let metrics = Metrics {
         ratings: ratings.list().len(),
@@ -103,6 +110,7 @@ fn finish(ratings: &Ratings, learnt: Learnt, tuned: Tuned) -> Result<Trained, Re
         regularization: tuned.regularization,
         choices: tuned.choices,
         prior_scale: tuned.prior_scale,
+        recent_bias: tuned.recent_bias,
         gain: 1.0,
         noise_variance,
     };

@@ -19,7 +19,7 @@ use celeris_formats::trainer_items::{
 };
 use celeris_formats::version_dir::TRAINER_STATE_FILE;
 use celeris_formats::{FormatError, Manifest, ParquetFile, RecordBatch, checked_file};
-use celeris_model::{ItemId, Loss};
+use celeris_model::{ItemId, Loss, RecentBias};
 use serde::{Deserialize, Serialize};
 
 use crate::als::{AlsState, Population};
@@ -39,6 +39,9 @@ pub(crate) struct Settled {
     #[serde(default)]
     pub(crate) choices: bool,
     pub(crate) prior_scale: f64,
+    /// The rule of the users' recent bias; `None` if they have none.
+    #[serde(default)]
+    pub(crate) recent_bias: Option<RecentBias>,
     /// Gain by which log-odds of clicks are shrunk; 1 for other losses.
     pub(crate) gain: f64,
     /// `sigma^2` of the version.

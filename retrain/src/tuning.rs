@@ -3,9 +3,10 @@
 //! A tenth of the ratings is held out, features are learnt from the rest until they stop improving, with choice vectors
 //! and without, and each fit is evaluated by the served posteriors under priors of several scales. Choice vectors are
 //! left out unless they lower the error by more than its standard error, since a version pays for them in
-//! memory and at each observation. If a tenth is few ratings, several tenths are held out in turn and evaluated
+//! memory and at each observation; nor have users a recent bias unless that does. If a tenth is few ratings, several tenths are held out in turn and evaluated
 //! together.
 
+use celeris_model::RecentBias;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -17,6 +18,7 @@ use crate::posterior_evaluation::{Errors, HeldOut};
 use crate::prior_fit::fit_prior;
 use crate::progress::{Phase, Progress, Step};
 use crate::ratings::{Rating, Ratings};
+use crate::recent_bias::{Replay, Served, choose};
 use crate::settings::TrainSettings;
 
 /// One in this many ratings is held out.
@@ -50,6 +52,8 @@ pub(crate) struct Tuned {
     pub(crate) choices: bool,
     pub(crate) iterations: usize,
     pub(crate) prior_scale: f64,
+    /// The rule of the users' recent bias; `None` if they have none.
+    pub(crate) recent_bias: Option<RecentBias>,
     pub(crate) held_out: Option<HeldOutFigures>,
 }
 
@@ -70,6 +74,7 @@ impl Tuned {
             choices: false,
             iterations: ITERATIONS_MIN.min(settings.iterations_max),
             prior_scale: 1.0,
+            recent_bias: None,
             held_out: None,
         }
     }
@@ -82,6 +87,8 @@ struct Trial {
     iterations: usize,
     /// The errors of each user in each fold, by prior scale.
     errors: Vec<Vec<Errors>>,
+    /// By fold.
+    fits: Vec<Learnt>,
 }
 
 impl Trial {
@@ -103,7 +110,7 @@ impl Trial {
     }
 }
 
-/// Chooses whether choice vectors are fitted, the number of iterations and the scale of the prior.
+/// Chooses whether choice vectors are fitted, the number of iterations, the scale of the prior, and whether users have a recent bias.
 ///
 /// # Errors
 /// [`RetrainError::Prior`] if a prior or posterior overflows.
@@ -116,13 +123,17 @@ pub(crate) fn tune(
     if ratings.list().len() < RATINGS_MIN {
         return Ok(Tuned::untuned(settings));
     }
-    let prepared = |(known, asked): (Ratings, Ratings)| (Prepared::of(&known, recipe.dim), known, asked);
-    let folds: Vec<(Prepared, Ratings, Ratings)> = folds(ratings, settings.seed).into_iter().map(prepared).collect();
+    let folds: Vec<(Prepared, Fold)> =
+        folds(ratings, settings.seed).into_iter().map(|fold| (Prepared::of(&fold.known, recipe.dim), fold)).collect();
     let (mut done, total) = (0, 2 * folds.len());
-    let mut trials =
-        [false, true].map(|choices| Trial { choices, iterations: 0, errors: vec![Vec::new(); PRIOR_SCALES.len()] });
+    let mut trials = [false, true].map(|choices| Trial {
+        choices,
+        iterations: 0,
+        errors: vec![Vec::new(); PRIOR_SCALES.len()],
+        fits: Vec::new(),
+    });
     for trial in &mut trials {
-        for (prepared, known, asked) in &folds {
+        for (prepared, Fold { known, asked, .. }) in &folds {
             let report = |iteration: usize| {
                 let within = iteration as f32 / settings.iterations_max as f32;
                 progress.report(Step { phase: Phase::Tuning, fraction: (done as f32 + within) / total as f32 });
@@ -136,29 +147,49 @@ pub(crate) fn tune(
                 let prior = fit_prior(&learnt, scale, learnt.noise_variance)?;
                 errors.extend(held_out.errors_by_user(&learnt, &prior)?);
             }
+            trial.fits.push(learnt);
             done += 1;
         }
     }
+    let [without, with] = trials;
+    let best = if with.surely_beats(&without) { with } else { without };
+    let replays: Vec<Replay> = folds.iter().map(|(_, fold)| Replay::new(ratings, &fold.held_out)).collect();
+    let fits: Vec<(&Replay, &Learnt)> = replays.iter().zip(&best.fits).collect();
+    let prior_scale = PRIOR_SCALES[best.best_scale()];
+    let (Served { prior_scale, recent_bias }, errors) = match choose(&fits, prior_scale, &PRIOR_SCALES)? {
+        Some(chosen) => chosen,
+        None => (Served { prior_scale, recent_bias: None }, Errors::sum(best.best())),
+    };
     progress.report(Step { phase: Phase::Tuning, fraction: 1.0 });
-    let [without, with] = &trials;
-    let best = if with.surely_beats(without) { with } else { without };
-    let errors = Errors::sum(best.best());
     Ok(Tuned {
         regularization: recipe.regularization,
         choices: best.choices,
         iterations: best.iterations.div_ceil(folds.len()),
-        prior_scale: PRIOR_SCALES[best.best_scale()],
+        prior_scale,
+        recent_bias,
         held_out: Some(HeldOutFigures { rmse: Some(errors.rmse()), noise_variance: errors.noise_variance() }),
     })
 }
 
-/// Pairs of known and held-out ratings.
-pub(crate) fn folds(ratings: &Ratings, seed: u64) -> Vec<(Ratings, Ratings)> {
+/// Ratings of which some are held out.
+pub(crate) struct Fold {
+    pub(crate) known: Ratings,
+    pub(crate) asked: Ratings,
+    /// For every rating, whether it is held out.
+    pub(crate) held_out: Vec<bool>,
+}
+
+/// Folds, whose held-out ratings are disjoint.
+pub(crate) fn folds(ratings: &Ratings, seed: u64) -> Vec<Fold> {
     let count = ratings.list().len();
     let mut fold_of: Vec<u8> = (0_u8..FOLDS).cycle().take(count).collect();
     fold_of.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     let tried = HELD_OUT_ENOUGH.div_ceil(count / usize::from(FOLDS)).min(FOLDS_TRIED_MAX);
-    let split = |fold| (ratings.filtered(|row| fold_of[row] != fold), ratings.filtered(|row| fold_of[row] == fold));
+    let split = |fold| {
+        let held_out: Vec<bool> = fold_of.iter().map(|of| *of == fold).collect();
+        let (known, asked) = (ratings.filtered(|row| !held_out[row]), ratings.filtered(|row| held_out[row]));
+        Fold { known, asked, held_out }
+    };
     (0_u8..FOLDS).take(tried).map(split).collect()
 }
 

@@ -56,6 +56,10 @@ pub struct Reason {
     /// version without choice vectors.
     #[serde(skip_serializing_if = "Option::is_none")]
     of_choice: Option<f64>,
+    /// The part of the contribution that it has as one of the user's latest labels, by the user's recent bias; absent under
+    /// a version without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_recent_bias: Option<f64>,
 }
 
 /// A computed part of the features, and what it adds to the score.
@@ -101,8 +105,9 @@ pub struct WhyReply {
 
 impl From<Because> for Reason {
     fn from(because: Because) -> Self {
-        let Because { item, label, weight, timestamp, observation_id, contribution, of_choice } = because;
-        Self { item, label, weight, timestamp: timestamp.0, observation_id, contribution, of_choice }
+        let Because { item, label, weight, timestamp, observation_id, contribution, of_choice, of_recent_bias } =
+            because;
+        Self { item, label, weight, timestamp: timestamp.0, observation_id, contribution, of_choice, of_recent_bias }
     }
 }
 

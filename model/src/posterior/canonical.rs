@@ -15,6 +15,7 @@ use std::cell::Cell;
 use super::choices::Choices;
 use super::learning::{HalfLife, Learning, Likelihood, Loss};
 use super::prior::Prior;
+use super::recent_bias::RecentLabels;
 use super::user_model::{Example, History};
 use crate::error::ModelError;
 use crate::linear::{inverse_of_squares, norm_inf};
@@ -68,6 +69,8 @@ pub struct GramSums {
     moment: Vec<f64>,
     /// The sum over the choice vectors, if any example had one.
     choices: Option<Choices>,
+    /// The sums over the recent labels, if users have a recent bias.
+    recent: Option<RecentLabels>,
     /// Number of observations in the sums.
     observations: u64,
     /// Timestamp of the latest observation, to which the sums have decayed. Set only with a
@@ -101,13 +104,15 @@ impl GramSums {
 
     /// Serialises the sums as little-endian 8-byte words: `dim`, observations, 1 or 0 for whether
     /// there is a latest time, that time in Unix milliseconds or 0, `dim` entries of the moment,
-    /// `dim (dim + 1) / 2` of the Gram matrix; and if there are choices, their number and the `dim` entries of their sum.
+    /// `dim (dim + 1) / 2` of the Gram matrix; if there are choices, their number and the `dim` entries of their sum; and if
+    /// users have a recent bias, the sum of the recent weights, that of the targets, and the `dim` sums of the features.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let latest = self.latest.map_or(0, |time| time.0.cast_unsigned());
         let head = [self.dim() as u64, self.observations, u64::from(self.latest.is_some()), latest];
         let choices = self.choices.iter().flat_map(Choices::numbers);
-        let sums = self.moment.iter().chain(&self.gram).copied().chain(choices).map(f64::to_bits);
+        let recent = self.recent.iter().flat_map(RecentLabels::numbers);
+        let sums = self.moment.iter().chain(&self.gram).copied().chain(choices).chain(recent).map(f64::to_bits);
         head.into_iter().chain(sums).flat_map(u64::to_le_bytes).collect()
     }
 
@@ -120,12 +125,18 @@ impl GramSums {
         let sums: Vec<f64> = words.map(f64::from_bits).collect();
         let dim = usize::try_from(dim).ok().filter(|dim| *dim <= sums.len())?;
         let gram_end = dim + dim * (dim + 1) / 2;
-        let whole = rest.is_empty() && forgets <= 1 && [gram_end, gram_end + 1 + dim].contains(&sums.len());
+        let added = sums.len().checked_sub(gram_end)?;
+        // The lengths with choices, with recent labels, with both and without differ.
+        let (choices, recent) = (dim + 1, dim + 2);
+        let has_choices = added == choices || added == choices + recent;
+        let choices_end = gram_end + if has_choices { choices } else { 0 };
+        let whole = rest.is_empty() && forgets <= 1 && [choices_end, choices_end + recent].contains(&sums.len());
         let latest = (forgets == 1).then_some(Timestamp(latest.cast_signed()));
         whole.then(|| Self {
             moment: sums[..dim].to_vec(),
             gram: sums[dim..gram_end].to_vec(),
-            choices: Choices::from_numbers(&sums[gram_end..]),
+            choices: Choices::from_numbers(&sums[gram_end..choices_end]),
+            recent: RecentLabels::from_numbers(&sums[choices_end..]),
             observations,
             latest,
         })
@@ -134,19 +145,25 @@ impl GramSums {
     /// Size on the heap and inline.
     pub(crate) fn bytes(&self) -> usize {
         let choices = self.choices.as_ref().map_or(0, Choices::bytes);
-        size_of::<Self>() + size_of::<f64>() * (self.gram.capacity() + self.moment.capacity()) + choices
+        let recent = self.recent.as_ref().map_or(0, RecentLabels::bytes);
+        size_of::<Self>() + size_of::<f64>() * (self.gram.capacity() + self.moment.capacity()) + choices + recent
     }
 
     /// Sums over no observations, for features of length `dim`.
     #[must_use]
     pub fn empty(dim: usize) -> Self {
         let (gram, moment) = (vec![0.0; dim * (dim + 1) / 2], vec![0.0; dim]);
-        Self { gram, moment, choices: None, observations: 0, latest: None }
+        Self { gram, moment, choices: None, recent: None, observations: 0, latest: None }
     }
 
     /// The sum over the choice vectors, if any example had one.
     pub(crate) fn choices(&self) -> Option<&Choices> {
         self.choices.as_ref()
+    }
+
+    /// The sums over the recent labels, if users have a recent bias.
+    pub(crate) fn recent(&self) -> Option<&RecentLabels> {
+        self.recent.as_ref()
     }
 
     /// Adds the examples from the first one not yet in the sums up to, not including, `end`.
@@ -202,7 +219,9 @@ impl GramSums {
             };
             entered(&block, &point);
             for index in self.observations..next {
-                Choices::add_to(&mut self.choices, learning.choice(&history.example(index)), retained);
+                let example = history.example(index);
+                Choices::add_to(&mut self.choices, learning.choice(&example), retained);
+                RecentLabels::add_to(&mut self.recent, learning, &example);
             }
             self.observations = next;
         }

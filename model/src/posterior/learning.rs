@@ -5,6 +5,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::preference::{self, Pair};
 use super::prior::Prior;
+use super::recent_bias::RecentBias;
 use super::user_model::{Estimate, Example};
 use crate::error::ModelError;
 use crate::label_range::LabelRange;
@@ -184,7 +185,7 @@ impl Learning {
     }
 
     /// A hash of everything besides the examples that determines the bits of a state: prior, loss,
-    /// half-life, limits of labels, and the kernel's revision and instruction set.
+    /// half-life, limits of labels, recent bias, and the kernel's revision and instruction set.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = Xxh3::new();
@@ -201,6 +202,11 @@ impl Learning {
         });
         for end in self.labels.map(<[f32; 2]>::from).into_iter().flatten() {
             hasher.update(&end.to_bits().to_le_bytes());
+        }
+        if let Some(bias) = self.recent_bias() {
+            hasher.update(b"recent bias");
+            hasher.update(&bias.retained().to_bits().to_le_bytes());
+            hasher.update(&bias.precision().to_bits().to_le_bytes());
         }
         hasher.update(kernel::name().as_bytes());
         hasher.update(&[kernel::REVISION]);
@@ -246,6 +252,12 @@ impl Learning {
     /// The choice vector of `example`, times `Lambda`; empty under losses other than the squared one, whose states have no choices.
     pub(crate) fn choice<'a>(&self, example: &Example<'a>) -> &'a [f32] {
         if self.loss == Loss::Squared { example.choice } else { &[] }
+    }
+
+    /// The rule of the recent bias; `None` if users have none, as under losses other than the squared one.
+    #[must_use]
+    pub fn recent_bias(&self) -> Option<RecentBias> {
+        self.prior.recent_bias().filter(|_| self.loss == Loss::Squared)
     }
 
     /// The target and weight of `example` under this loss.

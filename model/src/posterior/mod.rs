@@ -8,4 +8,5 @@ pub mod prediction_loss;
 pub mod preference;
 pub mod prior;
 mod rank_one;
+pub mod recent_bias;
 pub mod user_model;

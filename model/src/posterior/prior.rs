@@ -1,5 +1,6 @@
 //! The prior of a user before their first observation.
 
+use super::recent_bias::RecentBias;
 use crate::error::ModelError;
 use crate::linear::{Real, cholesky, norm_inf, symmetric_eigen};
 
@@ -22,6 +23,7 @@ pub struct Prior {
     precision: Vec<f64>,
     noise_variance: f64,
     inverse: Vec<f64>,
+    recent_bias: Option<RecentBias>,
 }
 
 impl Prior {
@@ -62,7 +64,13 @@ impl Prior {
         if !inverse.iter().all(|entry| entry.is_finite()) {
             return Err(not_definite);
         }
-        Ok(Self { mean, precision, noise_variance, inverse: inverse.as_slice().to_vec() })
+        Ok(Self { mean, precision, noise_variance, inverse: inverse.as_slice().to_vec(), recent_bias: None })
+    }
+
+    /// With a recent bias of users by this rule, see [`crate::recent_bias`]; under losses other than the squared one that has no effect.
+    #[must_use]
+    pub fn with_recent_bias(self, recent_bias: Option<RecentBias>) -> Self {
+        Self { recent_bias, ..self }
     }
 
     /// The prior of an untrained model: zero mean and `precision` on the diagonal.
@@ -105,6 +113,12 @@ impl Prior {
     #[must_use]
     pub fn noise_variance(&self) -> f64 {
         self.noise_variance
+    }
+
+    /// The rule of the recent bias; `None` if users have none.
+    #[must_use]
+    pub fn recent_bias(&self) -> Option<RecentBias> {
+        self.recent_bias
     }
 
     /// `Lambda y` for choice vectors `y`, row-major with rows of length `dim` as `choices` (see [`crate::Example::choice`]).

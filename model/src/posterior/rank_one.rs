@@ -18,9 +18,9 @@ use celeris_kernel as kernel;
 /// anyway: a step then reads and writes the matrix once instead of reading it twice.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State<T> {
-    /// Length `dim`, shifted by the user's choices if there are any.
+    /// Length `dim`, shifted by the user's choices and the recent bias if there are any.
     pub(crate) weights: Vec<T>,
-    /// The weights without that shift; empty if there are no choices (see [`super::choices`]).
+    /// The weights without these shifts; empty if there are none (see [`super::choices`] and [`super::recent_bias`]).
     pub(crate) unshifted: Vec<T>,
     /// `A^-1` before the last step: row-major `dim x dim`, symmetric positive definite.
     pub(crate) earlier: Vec<T>,
@@ -156,12 +156,24 @@ impl<T: Steps> State<T> {
         });
     }
 
-    /// Shifts the weights by the user's choices: `w = w' + A^-1 pull`, with `pull = Lambda p`.
-    pub(crate) fn shift(&mut self, pull: &[T]) {
-        let Self { weights, unshifted, earlier, reduction } = self;
-        if unshifted.is_empty() {
-            unshifted.clone_from(weights);
+    /// Shifts the weights by the user's choices, `A^-1 pull` with `pull = Lambda p`, then the last one by the
+    /// recent `bias` under the weights so far.
+    pub(crate) fn shift(&mut self, pull: Option<&[T]>, bias: impl FnOnce(&[T]) -> f64) {
+        if self.unshifted.is_empty() {
+            self.unshifted.clone_from(&self.weights);
         }
+        match pull {
+            Some(pull) => self.shift_by_choices(pull),
+            None => self.weights.clone_from(&self.unshifted),
+        }
+        let bias = bias(&self.weights);
+        if let Some(last) = self.weights.last_mut() {
+            *last += T::from_f64(bias);
+        }
+    }
+
+    fn shift_by_choices(&mut self, pull: &[T]) {
+        let Self { weights, unshifted, earlier, reduction } = self;
         T::multiply(earlier, pull, weights);
         let reduced: f64 = reduction.iter().zip(pull).map(|(entry, pull)| entry.to_f64() * pull.to_f64()).sum();
         let reduced = T::from_f64(reduced);

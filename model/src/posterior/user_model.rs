@@ -5,7 +5,8 @@ use xxhash_rust::xxh3::Xxh3;
 use super::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
 use super::choices::Choices;
 use super::learning::{Learning, WeightedTarget};
-use super::rank_one::State;
+use super::rank_one::{State, Steps};
+use super::recent_bias::{RecentBias, RecentLabels};
 use crate::error::ModelError;
 use crate::linear::{Real, dot, quadratic};
 use crate::sampler::Sampler;
@@ -97,6 +98,8 @@ pub struct UserModel {
     sums: Option<Box<GramSums>>,
     /// The sum over the choice vectors of all observations, if any had one.
     choices: Option<Choices>,
+    /// The sums over the recent labels, if users have a recent bias.
+    recent: Option<RecentLabels>,
 }
 
 impl UserModel {
@@ -155,7 +158,7 @@ impl UserModel {
         } else {
             Posterior::Double(State::round(&solution.weights, &solution.gram_inverse))
         };
-        let choices = sums.choices().cloned();
+        let (choices, recent) = (sums.choices().cloned(), sums.recent().cloned());
         let observations = sums.observations();
         let keeps_sums = observations >= CHECKPOINT_EVERY || learning.half_life().is_some();
         let mut model = Self {
@@ -165,8 +168,9 @@ impl UserModel {
             inverse_norm: solution.inverse_norm,
             sums: keeps_sums.then(|| Box::new(sums)),
             choices,
+            recent,
         };
-        model.shift();
+        model.shift(learning);
         Ok(model)
     }
 
@@ -175,13 +179,31 @@ impl UserModel {
         self.choices.as_ref().map(Choices::scale)
     }
 
-    /// Shifts the weights by the choices, if there are any.
-    fn shift(&mut self) {
-        let Some(choices) = &self.choices else { return };
-        match &mut self.posterior {
-            Posterior::Single(state) => state.shift(&choices.pull()),
-            Posterior::Double(state) => state.shift(&choices.pull()),
+    /// Shifts the weights by the choices and the recent bias, if there are any.
+    fn shift(&mut self, learning: &Learning) {
+        fn shift<T: Steps>(
+            state: &mut State<T>,
+            choices: Option<&Choices>,
+            recent: Option<(&RecentLabels, RecentBias)>,
+        ) {
+            let pull = choices.map(Choices::pull);
+            state.shift(pull.as_deref(), |weights| recent.map_or(0.0, |(recent, rule)| recent.bias(rule, weights)));
         }
+        let Self { posterior, choices, recent, .. } = self;
+        let (choices, recent) = (choices.as_ref(), recent.as_ref().zip(learning.recent_bias()));
+        if choices.is_none() && recent.is_none() {
+            return;
+        }
+        match posterior {
+            Posterior::Single(state) => shift(state, choices, recent),
+            Posterior::Double(state) => shift(state, choices, recent),
+        }
+    }
+
+    /// What each example, in the order of `history`, adds to the recent bias; empty if users have none.
+    pub(crate) fn bias_shares<H: History + ?Sized>(&self, learning: &Learning, history: &H) -> Vec<f64> {
+        let Some((recent, rule)) = self.recent.as_ref().zip(learning.recent_bias()) else { return Vec::new() };
+        recent.shares((learning, rule), history, self.observations, self.weights())
     }
 
     /// Absorbs the next example of `history`, the one at index [`UserModel::observations`]: by the
@@ -215,7 +237,8 @@ impl UserModel {
             }
         }
         Choices::add_to(&mut self.choices, learning.choice(&example), 1.0);
-        self.shift();
+        RecentLabels::add_to(&mut self.recent, learning, &example);
+        self.shift(learning);
         self.gram_norm = gram_norm;
         self.observations = next;
         Ok(())
@@ -336,8 +359,10 @@ impl UserModel {
         let dim = self.dim();
         let entry = if self.is_double() { size_of::<f64>() } else { size_of::<f32>() };
         let sums = self.sums.as_ref().map_or(0, |sums| sums.bytes());
-        let choices = self.choices.as_ref().map_or(0, |choices| choices.bytes() + entry * dim);
-        size_of::<Self>() + entry * dim * (dim + 2) + sums + choices
+        let choices = self.choices.as_ref().map_or(0, Choices::bytes);
+        let recent = self.recent.as_ref().map_or(0, RecentLabels::bytes);
+        let unshifted = if choices + recent > 0 { entry * dim } else { 0 };
+        size_of::<Self>() + entry * dim * (dim + 2) + sums + choices + recent + unshifted
     }
 
     /// `w·f`, without the item's offset.

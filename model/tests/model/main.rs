@@ -9,4 +9,5 @@ mod influence;
 mod logistic_reference;
 mod losses;
 mod preferences;
+mod recent_bias;
 mod ridge_oracle;

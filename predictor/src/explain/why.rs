@@ -1,7 +1,7 @@
 //! Explains a score by the observations that contributed most to it, as terms of the posterior.
 
 use celeris_model::{
-    Context, Estimate, ItemId, Loss, ModelName, ObservationId, Timestamp, UserEpoch, UserId, VersionId,
+    Context, Estimate, Influence, ItemId, Loss, ModelName, ObservationId, Timestamp, UserEpoch, UserId, VersionId,
 };
 use celeris_storage::{Event, observation_id};
 
@@ -45,6 +45,8 @@ pub struct Because {
     /// The part of it that is due to the observation having been made, whatever its label; `None` under a version without
     /// choice vectors.
     pub of_choice: Option<f64>,
+    /// The part of it that is due to the recent bias of the user; `None` under a version without.
+    pub of_recent_bias: Option<f64>,
 }
 
 /// A score and its terms: it equals the sum of `prior`, every `because`, and `others`, up to
@@ -86,6 +88,7 @@ struct Term {
     event: Event,
     contribution: f64,
     of_choice: Option<f64>,
+    of_recent_bias: Option<f64>,
 }
 
 impl Explainer {
@@ -134,13 +137,13 @@ impl Explainer {
         let parts = parts_of_score(version, &snapshot.model.weights(), features);
         let influence = snapshot.model.influence(&version.learning, &history, offset, features)?;
         drop(history);
-        let choices = influence.choices.into_iter().map(Some).chain(std::iter::repeat(None));
-        let term = |((event, of_label), of_choice): ((Event, f64), Option<f64>)| Term {
-            event,
-            contribution: of_label + of_choice.unwrap_or_default(),
-            of_choice,
+        let Influence { contributions, choices, recent_bias, .. } = &influence;
+        let term = |(index, event)| {
+            let (of_choice, of_recent_bias) = (choices.get(index).copied(), recent_bias.get(index).copied());
+            let further = of_choice.unwrap_or_default() + of_recent_bias.unwrap_or_default();
+            Term { event, contribution: contributions[index] + further, of_choice, of_recent_bias }
         };
-        let mut terms: Vec<Term> = past.into_iter().zip(influence.contributions).zip(choices).map(term).collect();
+        let mut terms: Vec<Term> = past.into_iter().enumerate().map(term).collect();
         // Ties are broken by the latest epoch, so that the order is deterministic.
         let furthest = |a: &Term, b: &Term| {
             b.contribution.abs().total_cmp(&a.contribution.abs()).then(b.event.epoch.cmp(&a.event.epoch))
@@ -166,11 +169,11 @@ impl Explainer {
 
     /// Adds the observation ids to the terms. All observations are durable.
     fn named(&self, subject: &Subject, terms: Vec<Term>) -> Result<Vec<Because>, PredictorError> {
-        let named = |Term { event, contribution, of_choice }| {
+        let named = |Term { event, contribution, of_choice, of_recent_bias }| {
             let found = self.storage.histories().event(&subject.key.stream, &subject.key.user, event.epoch)?;
             let Event { item, label, weight, timestamp, .. } = event;
             let observation_id = found.map(|(sequence, record)| observation_id(sequence, &record));
-            Ok(Because { item, label, weight, timestamp, observation_id, contribution, of_choice })
+            Ok(Because { item, label, weight, timestamp, observation_id, contribution, of_choice, of_recent_bias })
         };
         terms.into_iter().map(named).collect()
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use celeris_features::{ColdItem, Theta};
 use celeris_model::{
-    Example, ItemId, ModelId, ModelName, Observation, Prior, StreamName, Timestamp, UserId, UserModel, VersionId,
+    Example, ItemId, ModelId, ModelName, Observation, Prior, RecentBias, StreamName, Timestamp, UserId, UserModel,
+    VersionId,
 };
 use celeris_predictor::{
     ItemChange, PredictRequest, Predictor, PredictorOptions, ServingSettings, ServingVersion, Warmed,
@@ -45,7 +46,9 @@ fn version(id: u64) -> ServingVersion {
     let offsets = (0..TRAINED).map(|_| rng.random_range(2.0..4.0)).collect();
     let features = (0..TRAINED).flat_map(|_| vector(&mut rng)).collect();
     let cold = ColdItem { offset: 3.0, features: vector(&mut rng) };
-    let prior = Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap();
+    // Under every third version users have a recent bias.
+    let recent_bias = id.is_multiple_of(3).then(|| RecentBias::new(0.8, 4.0).unwrap());
+    let prior = Prior::isotropic(DIM, 2.0 + id as f64, 0.7).unwrap().with_recent_bias(recent_bias);
     // Every second version has choice vectors.
     let choices = if id.is_multiple_of(2) { (0..TRAINED).flat_map(|_| vector(&mut rng)).collect() } else { Vec::new() };
     let theta = Theta::new(items, offsets, features, cold).unwrap().with_choices(prior.pulls(&choices)).unwrap();

@@ -194,12 +194,13 @@ pub(crate) fn with_empty_columns(trained: Trained, columns: usize) -> Result<Tra
 /// an unknown item, and this prior.
 fn widened(trained: Trained, item_features: Vec<f32>, of_users: &[f32], prior: Prior) -> Trained {
     let (dim, zeros) = (trained.dim, vec![0.0; of_users.len()]);
+    let choices = extended_rows(&trained.choices, dim, &zeros);
     Trained {
         dim: dim + of_users.len(),
         item_features,
         user_weights: extended_rows(&trained.user_weights, dim, of_users),
-        choices: extended_rows(&trained.choices, dim, &zeros),
-        pulls: extended_rows(&trained.pulls, dim, &zeros),
+        pulls: prior.pulls(&choices),
+        choices,
         cold_item: ColdItem { features: extended_rows(&trained.cold_item.features, dim, &zeros), ..trained.cold_item },
         prior,
         ..trained
@@ -399,5 +400,5 @@ fn extended_prior(prior: &Prior, means: &[f64], precisions: &[f64]) -> Result<Pr
     for (j, of_precision) in precisions.iter().enumerate() {
         precision[(latent + j) * dim + latent + j] = *of_precision;
     }
-    Prior::new(mean, precision, prior.noise_variance())
+    Ok(Prior::new(mean, precision, prior.noise_variance())?.with_recent_bias(prior.recent_bias()))
 }

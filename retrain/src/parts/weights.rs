@@ -290,7 +290,8 @@ fn mean_over(
 /// A prior of the same weights with this share of its noise.
 fn with_noise(prior: &Prior, share: f64) -> Result<Prior, ModelError> {
     let precision = prior.precision().iter().map(|precision| precision * share).collect();
-    Prior::new(prior.mean().to_vec(), precision, prior.noise_variance() * share)
+    let narrowed = Prior::new(prior.mean().to_vec(), precision, prior.noise_variance() * share)?;
+    Ok(narrowed.with_recent_bias(prior.recent_bias()))
 }
 
 /// Which precisions of the weights of columns leave the prior well conditioned.

@@ -9,7 +9,7 @@ use arrow_array::builder::{Float32Builder, Float64Builder, ListBuilder};
 use arrow_array::{ArrayRef, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray};
 use celeris_features::{LoadedVersion, read_version};
 use celeris_formats::{ParquetOut, sha256_of};
-use celeris_model::{ItemId, Loss, VersionId};
+use celeris_model::{ItemId, Loss, RecentBias, VersionId};
 use celeris_retrain::{Algorithm, External, InputFile, Job, Silent, run_job};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -217,9 +217,15 @@ fn a_prior_from_the_engine_is_used_unchanged() {
     write_success(&raw, &files, &json!({}));
     let refused = finish(folder.path(), &job).unwrap_err();
     assert!(refused.contains("noise_variance"), "{refused}");
-    write_success(&raw, &files, &json!({"noise_variance": 0.3, "cold_item_offset": 2.5}));
+    write_success(
+        &raw,
+        &files,
+        &json!({"noise_variance": 0.3, "cold_item_offset": 2.5,
+        "recent_bias": {"retained": 0.8, "precision": 4.0}}),
+    );
     let LoadedVersion { theta, prior, .. } = finish(folder.path(), &job).unwrap();
     assert_eq!(prior.precision(), PRECISION.concat());
+    assert_eq!(prior.recent_bias(), Some(RecentBias::new(0.8, 4.0).unwrap()));
     assert!((prior.noise_variance() - 0.3).abs() < 1e-12 && (theta.cold_item().offset - 2.5).abs() < 1e-6);
     let seventh = theta.get(&ItemId::new(item(7)).unwrap()).unwrap();
     assert_eq!((seventh.features, seventh.offset), (rows[7].as_slice(), 0.07));

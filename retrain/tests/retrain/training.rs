@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use celeris_model::{Example, Learning, UserModel};
 use celeris_retrain::prior_fit::CONDITION_MAX;
 use celeris_retrain::{Parent, Pinned, Rating, Ratings, RetrainError, Silent, TrainSettings, Trained, refresh, train};
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
@@ -324,4 +325,60 @@ fn what_users_take_is_learnt_where_it_says_something() {
     let parent = Parent { state: version.state.as_ref().unwrap(), fresh: None };
     let again = rmse(&refresh(&ratings, &settings, &Pinned::default(), parent, &Silent).unwrap());
     assert!(again < 1.02 * with, "{again} after a refresh, {with} before");
+}
+
+/// Users rate in sessions of a dozen, with a mood that is another in each.
+fn moody_users(rng: &mut ChaCha8Rng) -> Ratings {
+    let (users, items, sessions, each) = (150_u32, 60_u32, 5, 12);
+    let mut normal = || -> f64 { StandardNormal.sample(rng) };
+    let worth: Vec<f64> = (0..items).map(|_| 0.5 * normal()).collect();
+    let mut list = Vec::new();
+    for user in 0..users {
+        for session in 0..sessions {
+            let mood = normal();
+            for turn in 0..each {
+                let item = (user * 7 + session * 13 + turn * 5) % items;
+                let label = 3.0 + worth[item as usize] + mood + 0.5 * normal();
+                list.push(Rating { user, item, label: label as f32, weight: 1.0 });
+            }
+        }
+    }
+    Ratings::new(users as usize, items as usize, list).unwrap()
+}
+
+#[test]
+fn users_have_a_recent_bias_where_the_order_of_labels_says_something() {
+    let mut rng = ChaCha8Rng::seed_from_u64(51);
+    let ratings = moody_users(&mut rng);
+    let settings = TrainSettings::new(4, 3);
+    let version = trained(&ratings, &settings);
+    let rule = version.prior.recent_bias().expect("the trainer finds the moods");
+    assert!(rule.retained() < 0.95, "{rule:?} forgets within a session");
+    let rmse = |learning: &Learning| {
+        let (mut squares, mut count) = (0.0, 0.0);
+        for user in 0..ratings.users() as u32 {
+            let rows: Vec<&Rating> = ratings.list().iter().filter(|rating| rating.user == user).collect();
+            let history: Vec<_> = rows.iter().map(|rating| version.example(rating)).collect();
+            let mut state = UserModel::from_prior(learning).unwrap();
+            for example in &history {
+                let score = state.estimate(learning, example.offset, example.features).score;
+                squares += f64::from(example.label - score).powi(2);
+                count += 1.0;
+                state.absorb(learning, history.as_slice()).unwrap();
+            }
+        }
+        (squares / count).sqrt()
+    };
+    let with = rmse(&Learning::from(version.prior.clone()));
+    let without = rmse(&Learning::from(version.prior.clone().with_recent_bias(None)));
+    // The moods have a deviation of 1 and the noise 0.5; the first label of a session is always a surprise.
+    assert!(with < 0.85 * without, "{with} with a recent bias, {without} without");
+    let parent = Parent { state: version.state.as_ref().unwrap(), fresh: None };
+    let again = refresh(&ratings, &settings, &Pinned::default(), parent, &Silent).unwrap();
+    assert_eq!(again.prior.recent_bias(), Some(rule), "a refresh takes it over");
+
+    let mut list = ratings.list().to_vec();
+    list.shuffle(&mut rng);
+    let shuffled = Ratings::new(ratings.users(), ratings.items(), list).unwrap();
+    assert_eq!(trained(&shuffled, &settings).prior.recent_bias(), None, "in a random order there is nothing to find");
 }
