@@ -19,6 +19,10 @@ const RETAINED: [f64; 5] = [0.7, 0.8, 0.9, 0.95, 0.98];
 /// Candidate precisions, in labels.
 const PRECISIONS: [f64; 4] = [2.0, 4.0, 8.0, 16.0];
 
+/// A rule has to lower the error by more than so many standard errors: with one, the best of this many rules would often be chosen where
+/// there is nothing to find.
+const STANDARD_ERRORS: f64 = 2.0;
+
 /// A replay ends after so many ratings of a user, which are enough to tell rules apart.
 const RATINGS_MAX: usize = 1024;
 
@@ -92,7 +96,7 @@ impl Replay {
 }
 
 /// The rule and the prior scale that predict the held-out ratings of these fits best, with their errors; `None` if no rule lowers
-/// the error by more than its standard error.
+/// the error by more than [`STANDARD_ERRORS`].
 ///
 /// The rules are compared under the prior of `scale`, which is the best one without a recent bias; then the scales under the
 /// best rule.
@@ -134,6 +138,6 @@ pub(crate) fn choose(
     }
     Ok(best.and_then(|(served, found)| {
         let (excess, deviation) = Errors::excess(&without, &found);
-        (excess > deviation).then(|| (served, Errors::sum(&found)))
+        (excess > STANDARD_ERRORS * deviation).then(|| (served, Errors::sum(&found)))
     }))
 }

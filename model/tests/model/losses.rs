@@ -1,6 +1,8 @@
 //! Losses, weights and half-lives compared with their definitions, solved densely in `f64`.
 
-use celeris_model::{Example, GramSums, HalfLife, History, LabelRange, Learning, Loss, ModelError, Prior, Timestamp, UserModel};
+use celeris_model::{
+    Example, GramSums, HalfLife, History, LabelRange, Learning, Loss, ModelError, Prior, Timestamp, UserModel,
+};
 use nalgebra::{DMatrix, DVector};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
