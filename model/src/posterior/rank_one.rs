@@ -18,9 +18,9 @@ use celeris_kernel as kernel;
 /// anyway: a step then reads and writes the matrix once instead of reading it twice.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State<T> {
-    /// Length `dim`, shifted by the user's choices if there are any.
+    /// Length `dim`, shifted by the user's choices and profile if there are any.
     pub(crate) weights: Vec<T>,
-    /// The weights without that shift; empty if there are no choices (see [`super::choices`]).
+    /// The weights without that shift; empty if there is none (see [`super::choices`]).
     pub(crate) unshifted: Vec<T>,
     /// `A^-1` before the last step: row-major `dim x dim`, symmetric positive definite.
     pub(crate) earlier: Vec<T>,
@@ -156,7 +156,14 @@ impl<T: Steps> State<T> {
         });
     }
 
-    /// Shifts the weights by the user's choices: `w = w' + A^-1 pull`, with `pull = Lambda p`.
+    /// Takes the shift of the weights back.
+    pub(crate) fn unshift(&mut self) {
+        if !self.unshifted.is_empty() {
+            self.weights = std::mem::take(&mut self.unshifted);
+        }
+    }
+
+    /// Shifts the weights by what moves the prior mean by `q`: `w = w' + A^-1 pull`, with `pull = Lambda q`.
     pub(crate) fn shift(&mut self, pull: &[T]) {
         let Self { weights, unshifted, earlier, reduction } = self;
         if unshifted.is_empty() {

@@ -1,5 +1,7 @@
 //! One user's weights: a Gaussian posterior updated by every observation.
 
+use std::sync::Arc;
+
 use xxhash_rust::xxh3::Xxh3;
 
 use super::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
@@ -97,6 +99,20 @@ pub struct UserModel {
     sums: Option<Box<GramSums>>,
     /// The sum over the choice vectors of all observations, if any had one.
     choices: Option<Choices>,
+    /// `Lambda q` of the user's profile, length `dim`; see [`UserModel::with_profile`].
+    profile: Option<Arc<[f32]>>,
+}
+
+/// The sum of what choices and profile pull the weights by, times `Lambda`.
+fn pull<T: Real>(choices: Option<&Choices>, profile: Option<&[f32]>) -> Vec<T> {
+    match (choices, profile) {
+        (Some(choices), None) => choices.pull(),
+        (None, profile) => profile.unwrap_or_default().iter().map(|entry| T::from_f64(f64::from(*entry))).collect(),
+        (Some(choices), Some(profile)) => {
+            let sum = |(choice, entry): (f64, &f32)| T::from_f64(choice + f64::from(*entry));
+            choices.pull::<f64>().into_iter().zip(profile).map(sum).collect()
+        }
+    }
 }
 
 impl UserModel {
@@ -165,9 +181,36 @@ impl UserModel {
             inverse_norm: solution.inverse_norm,
             sums: keeps_sums.then(|| Box::new(sums)),
             choices,
+            profile: None,
         };
         model.shift();
         Ok(model)
+    }
+
+    /// The state of a user whose prior mean is moved by `q`, whatever the observations: `pull` is `Lambda q`, length `dim`,
+    /// in place of an earlier one. The covariance stays as it is. The result has the same bits whether the profile was
+    /// known from the first observation on or is given last.
+    ///
+    /// The weights are those under the prior mean `w0`, shifted by `A^-1 pull`, which is exact where the posterior is linear
+    /// in the labels: under squared loss.
+    #[must_use]
+    pub fn with_profile(mut self, pull: Option<Arc<[f32]>>) -> Self {
+        debug_assert!(pull.as_ref().is_none_or(|pull| pull.len() == self.dim()));
+        if self.profile.is_none() && pull.is_none() {
+            return self;
+        }
+        self.profile = pull;
+        match &mut self.posterior {
+            Posterior::Single(state) => state.unshift(),
+            Posterior::Double(state) => state.unshift(),
+        }
+        self.shift();
+        self
+    }
+
+    /// `Lambda q` of the user's profile, if there is one.
+    pub(crate) fn profile(&self) -> Option<&[f32]> {
+        self.profile.as_deref()
     }
 
     /// The factor of a choice vector in the shift of the prior mean; `None` without choices.
@@ -175,12 +218,15 @@ impl UserModel {
         self.choices.as_ref().map(Choices::scale)
     }
 
-    /// Shifts the weights by the choices, if there are any.
+    /// Shifts the weights by choices and profile, if there are any.
     fn shift(&mut self) {
-        let Some(choices) = &self.choices else { return };
+        let (choices, profile) = (self.choices.as_ref(), self.profile.as_deref());
+        if choices.is_none() && profile.is_none() {
+            return;
+        }
         match &mut self.posterior {
-            Posterior::Single(state) => state.shift(&choices.pull()),
-            Posterior::Double(state) => state.shift(&choices.pull()),
+            Posterior::Single(state) => state.shift(&pull(choices, profile)),
+            Posterior::Double(state) => state.shift(&pull(choices, profile)),
         }
     }
 
@@ -197,7 +243,8 @@ impl UserModel {
         let square_max = check(learning, &example)?;
         let next = self.observations + 1;
         if learning.half_life().is_some() || is_checkpoint(next) {
-            *self = Self::solved(learning, self.sums_through(learning, history, next)?)?;
+            let solved = Self::solved(learning, self.sums_through(learning, history, next)?)?;
+            *self = solved.with_profile(self.profile.take());
             return Ok(());
         }
         let target = learning.weighted_target(&example);
@@ -336,8 +383,10 @@ impl UserModel {
         let dim = self.dim();
         let entry = if self.is_double() { size_of::<f64>() } else { size_of::<f32>() };
         let sums = self.sums.as_ref().map_or(0, |sums| sums.bytes());
-        let choices = self.choices.as_ref().map_or(0, |choices| choices.bytes() + entry * dim);
-        size_of::<Self>() + entry * dim * (dim + 2) + sums + choices
+        let choices = self.choices.as_ref().map_or(0, |choices| choices.bytes());
+        let profile = self.profile.as_ref().map_or(0, |profile| size_of_val(&**profile));
+        let unshifted = if choices + profile > 0 { entry * dim } else { 0 };
+        size_of::<Self>() + entry * dim * (dim + 2) + sums + choices + profile + unshifted
     }
 
     /// `w·f`, without the item's offset.

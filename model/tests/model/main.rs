@@ -9,4 +9,5 @@ mod influence;
 mod logistic_reference;
 mod losses;
 mod preferences;
+mod profiles;
 mod ridge_oracle;
