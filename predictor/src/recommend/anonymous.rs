@@ -10,7 +10,7 @@ use celeris_storage::Event;
 
 use super::{PastItem, Recommendation, Recommender, Recommending, SeenRule};
 use crate::error::PredictorError;
-use crate::users::{Persistence, ResolvedEvents, Stretch, Subject, UserEntry, UserKey, UserSnapshot};
+use crate::users::{Persistence, Profile, ResolvedEvents, Stretch, Subject, UserEntry, UserKey, UserSnapshot};
 
 /// Maximum number of observations in the history of a request.
 pub const PAST_MAX: usize = 1000;
@@ -72,7 +72,7 @@ impl Recommender {
         let version = &*subject.version;
         let history = ResolvedEvents::of(Stretch::whole(&events, version), version, &self.users.sources(&subject.key))?;
         let model = UserModel::rebuild(&version.learning, &history, events.len() as u64)?;
-        Ok(UserSnapshot { model: model.into(), epoch: UserEpoch(0), pending: None })
+        Ok(UserSnapshot { model: model.into(), epoch: UserEpoch(0), profile: Profile::NONE, pending: None })
     }
 
     /// Checks every entry like an observation.
