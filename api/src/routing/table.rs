@@ -74,6 +74,7 @@ static OPERATIONS: [Operation; 75] = {
         (Method::PUT, "/v1/models/{model}/personalizer/configurations/service", Coordinator, Safe),
         (Method::GET, "/v1/models/{model}/users", Any, Safe),
         (Method::GET, "/v1/models/{model}/users/{user}", UserInPath, Safe),
+        (Method::PUT, "/v1/models/{model}/users/{user}", UserInPath, Safe),
         (Method::DELETE, "/v1/models/{model}/users/{user}", UserInPath, Safe),
         (Method::GET, "/v1/models/{model}/users/{user}/why/{item}", UserInPath, Safe),
         (Method::GET, "/v1/models/{model}/decisions", Decisions, Safe),

@@ -25,9 +25,8 @@ impl Profile {
         if attributes.is_empty() {
             return None;
         }
-        let text = Value::Object(attributes).to_string();
-        let Ok(Value::Object(attributes)) = serde_json::from_str(&text) else { return None };
-        let revision = xxh3_64(text.as_bytes()).max(Self::NONE + 1);
+        let text = serde_json::to_vec(&attributes).expect("JSON values have text keys");
+        let revision = xxh3_64(&text).max(Self::NONE + 1);
         Some(Arc::new(Self { attributes, revision, bytes: size_of::<Self>() + BYTES_A_BYTE * text.len() }))
     }
 
