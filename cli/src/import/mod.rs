@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use celeris_datasets::movielens::read_beside;
 use celeris_import::check::Checked;
-use celeris_import::items::Content;
+use celeris_import::described::Content;
 use celeris_import::layout::Layout;
 use celeris_import::source::is_dsjson;
 use celeris_import::{Finding, ImportError, Input, Origin, Rules, check, find};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use celeris_datasets::ItemInfo;
-use celeris_import::check::{CheckedItems, CheckedObservations};
+use celeris_import::check::{CheckedDescriptions, CheckedObservations};
 use celeris_import::error::{Fault, Place, PlaceUnit};
-use celeris_import::items::Content;
-use celeris_import::{BadRow, Input, ItemRows, Observations, Rules};
+use celeris_import::described::Content;
+use celeris_import::{BadRow, Input, DescribedRows, Observations, Rules};
 use serde_json::json;
 
 use super::bad_rows::BadRowsFile;
@@ -78,9 +78,9 @@ impl<'a> Sending<'a> {
     }
 
     /// Sends the attributes of the items of a file.
-    pub fn items(&mut self, input: &Input, checked: &CheckedItems, content: Content) -> Result<(), Failure> {
+    pub fn items(&mut self, input: &Input, checked: &CheckedDescriptions, content: Content) -> Result<(), Failure> {
         self.progress.begin("describing", input);
-        let mut rows = ItemRows::open(input, self.rules)?;
+        let mut rows = DescribedRows::open(input, self.rules)?;
         let mut batch = Batch::default();
         loop {
             match rows.advance(&checked.kinds) {

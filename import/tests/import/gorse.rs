@@ -1,6 +1,6 @@
 //! What Gorse writes: JSON lines, its binary dump, and CSV.
 
-use celeris_import::items::Content;
+use celeris_import::described::Content;
 use celeris_import::labels::{LabelOf, LabelsOf};
 use celeris_import::layout::{Layout, Subject};
 use celeris_import::{Finding, Input, Rules, find};
