@@ -83,7 +83,7 @@ fn taken_of(bytes: &[u8], rules: &Rules) -> Vec<Taken> {
 fn items(input: &Input, rules: &Rules) -> (Vec<DescribedRow>, u64) {
     let (checked, _) = checked(input, rules).unwrap();
     let mut rows = DescribedRows::open(input, rules, checked.content).unwrap();
-    let kinds = checked.items.unwrap().kinds;
+    let kinds = checked.items.or(checked.users).unwrap().kinds;
     let mut items = Vec::new();
     loop {
         match rows.advance(&kinds) {
