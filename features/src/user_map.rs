@@ -107,8 +107,7 @@ impl UserMap {
     pub fn files(&self) -> (Vec<u8>, Vec<RecordBatch>) {
         let file = EncoderFile { format: FORMAT, ridge: self.ridge, encoder: self.encoder.clone() };
         let text = serde_json::to_vec_pretty(&file).expect("names and finite numbers always serialise");
-        let numbers =
-            UserMapNumbers { intercept: self.intercept.clone(), coefficients: self.coefficients.clone() };
+        let numbers = UserMapNumbers { intercept: self.intercept.clone(), coefficients: self.coefficients.clone() };
         (text, vec![numbers.table()])
     }
 }

@@ -108,10 +108,7 @@ pub fn attributes_table<'a, Id: Described + 'a>(
 ///
 /// # Errors
 /// [`FormatError`] with the file and the position in it.
-pub fn read_attributes<Id: Described>(
-    path: &Path,
-    ids: &[Id],
-) -> Result<Vec<Option<Map<String, Value>>>, FormatError> {
+pub fn read_attributes<Id: Described>(path: &Path, ids: &[Id]) -> Result<Vec<Option<Map<String, Value>>>, FormatError> {
     let places: HashMap<&str, usize> = ids.iter().enumerate().map(|(place, id)| (id.text(), place)).collect();
     let mut attributes = vec![None; ids.len()];
     let mut file = ParquetFile::open(path)?;

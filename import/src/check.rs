@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use celeris_model::Loss;
 
+use crate::described::{Content, DescribedRow, DescribedRows, content};
 use crate::error::{BadRow, Fault, ImportError, Place};
 use crate::input::Input;
-use crate::described::{Content, DescribedRow, DescribedRows, content};
 use crate::kinds::Kinds;
 use crate::mapping::{Mapping, Role};
 use crate::observations::{Observations, Taken};

@@ -1,6 +1,5 @@
 //! The train job: reads Parquet and writes a version directory, in its own process.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};

@@ -73,8 +73,7 @@ impl UserAttributes<'_> {
         };
         self.database.scan(Column::UserAttributes, range, Access::Sweep, |key, value| {
             let described = keys::described_user(key);
-            let (_, user) =
-                described.ok_or_else(|| corrupt(Column::UserAttributes, key, "its key names no user"))?;
+            let (_, user) = described.ok_or_else(|| corrupt(Column::UserAttributes, key, "its key names no user"))?;
             users.push((user, decode(key, value)?));
             Ok(if users.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;

@@ -101,7 +101,8 @@ impl TryFrom<AudienceFields> for Audience {
             return Err(ApiError::field("aggregate", "only valid with `users`; leave it out"));
         }
         if attributes.is_some() && history.is_none() {
-            let remedy = "only valid with `history`, which may be empty; those of a known user are set by PUT …/users/{user}";
+            let remedy =
+                "only valid with `history`, which may be empty; those of a known user are set by PUT …/users/{user}";
             return Err(ApiError::field("attributes", remedy));
         }
         match (user, history, users) {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use celeris_datasets::ItemInfo;
 use celeris_import::check::{CheckedDescriptions, CheckedObservations};
-use celeris_import::error::{Fault, Place, PlaceUnit};
 use celeris_import::described::Content;
-use celeris_import::{BadRow, Input, DescribedRows, Observations, Rules};
+use celeris_import::error::{Fault, Place, PlaceUnit};
+use celeris_import::{BadRow, DescribedRows, Input, Observations, Rules};
 use serde_json::json;
 
 use super::bad_rows::BadRowsFile;

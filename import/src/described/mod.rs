@@ -99,7 +99,9 @@ fn describes_users(input: &Input, rules: &Rules) -> Result<bool, ImportError> {
     let mapping = rules.mapping(columns).map_err(|problem| ImportError::file(&input.shown(), problem))?;
     if mapping.get(Role::Item).is_some() {
         let (file, names) = (input.shown(), rules.user_attributes.join(", "));
-        let problem = format!("--user-attributes {names}: its rows are about items; put the users into a file of their own, a row for each");
+        let problem = format!(
+            "--user-attributes {names}: its rows are about items; put the users into a file of their own, a row for each"
+        );
         return Err(ImportError::file(&file, problem));
     }
     Ok(mapping.get(Role::User).is_some())
@@ -254,7 +256,10 @@ impl DescribedRows {
                 Some(before) => self.contradictions += u64::from(*before != described),
                 None if self.seen.len() == ITEMS_MAX => {
                     let what = if self.subject == Subject::Users { "users" } else { "items" };
-                    return Err(Fault::File(ImportError::file(&self.file, format!("has more than {ITEMS_MAX} {what}"))));
+                    return Err(Fault::File(ImportError::file(
+                        &self.file,
+                        format!("has more than {ITEMS_MAX} {what}"),
+                    )));
                 }
                 None => {
                     self.seen.insert(key, described);

@@ -15,7 +15,7 @@ use celeris_import::check::CheckedObservations;
 use celeris_import::error::Fault;
 use celeris_import::mapping::Wish;
 use celeris_import::{
-    BadRow, Checked, Finding, ImportError, Input, DescribedRow, DescribedRows, Observations, Rules, Taken, check, find,
+    BadRow, Checked, DescribedRow, DescribedRows, Finding, ImportError, Input, Observations, Rules, Taken, check, find,
 };
 use tempfile::TempDir;
 

@@ -183,7 +183,8 @@ fn encoded(input: &UserMapInput, users: &[usize]) -> (AttributeEncoder, Vec<Colu
             *users_of.entry(field).or_default() += 1;
         }
     }
-    let is_common = |(field, _): &(&String, &Value)| users_of.get(field.as_str()).is_some_and(|users| *users >= FIELD_USERS_MIN);
+    let is_common =
+        |(field, _): &(&String, &Value)| users_of.get(field.as_str()).is_some_and(|users| *users >= FIELD_USERS_MIN);
     let common = |user: &usize| -> Map<String, Value> {
         attributes(user).iter().filter(is_common).map(|(field, value)| (field.clone(), value.clone())).collect()
     };
@@ -233,8 +234,8 @@ impl Fit<'_> {
         let state = self.state(entries)?;
         let mean = self.learning.prior().mean();
         let chosen = self.chosen(entries);
-        let deviation = state.weights().iter().zip(mean).zip(&chosen).map(|((weight, mean), p)| weight - mean - p);
-        let deviation = deviation.collect();
+        let weights = state.weights().into_iter();
+        let deviation = weights.zip(mean).zip(&chosen).map(|((weight, mean), p)| weight - mean - p).collect();
         Some(Known { columns, deviation, gram_inverse: rounded(&state.gram_inverse()), user })
     }
 

@@ -45,7 +45,8 @@ fn trained(client: &Client, tells: bool) -> (ModelClient, Value) {
     for user in 0..USERS {
         let is_reader = user % 2 == 0;
         for item in (0..ITEMS).filter(|item| noise(user + 1_000, *item) < 0.3) {
-            let line = json!({"user": format!("u{user}"), "item": format!("i{item}"), "label": label(is_reader, item, user)});
+            let line =
+                json!({"user": format!("u{user}"), "item": format!("i{item}"), "label": label(is_reader, item, user)});
             lines.push_str(&format!("{line}\n"));
         }
         if user % 10 != 9 {
@@ -205,7 +206,11 @@ fn what_a_profile_adds_is_part_of_the_explanation_and_of_anonymous_requests() {
     assert!(shown(attributes(false, 7)).iter().all(|item| *item >= ITEMS / 2));
     let refused = shop.post("recommend", &json!({"user": "ann", "attributes": {}, "k": 5}));
     assert_eq!(refused.status, 422);
-    assert!(refused.json()["detail"].as_str().unwrap().contains("attributes: only valid with `history`"), "{}", refused.text);
+    assert!(
+        refused.json()["detail"].as_str().unwrap().contains("attributes: only valid with `history`"),
+        "{}",
+        refused.text
+    );
 }
 
 #[test]

@@ -265,7 +265,10 @@ fn users_are_described_by_a_file_of_users() {
     let users = write(dir.path(), "users.csv", "user_id,age,langs,note\na/1,31,en|de,\nb,,fr,\nc,,,\na/1,32,en,\n");
     let rows = write(dir.path(), "rows.csv", "user,item,rating\nb,7,4\n");
     let counts = imported(&films, &[&users, &rows, "--user-attributes", "age,langs"]);
-    assert_contains(&counts, &["2 users described", "1 observations taken", "1 users left out of whom nothing is said"]);
+    assert_contains(
+        &counts,
+        &["2 users described", "1 observations taken", "1 users left out of whom nothing is said"],
+    );
     assert_contains(&counts, &["1 rows describe their item or user differently"]);
     let attributes = |user: &str| films.get(&format!("users/{user}")).expect(200)["attributes"].clone();
     assert_eq!(attributes("a%2F1"), json!({"age": 31, "langs": ["en", "de"]}));

@@ -551,7 +551,8 @@ impl UserState {
             self.know_takings(version, sources)?;
         }
         let history = self.resolve(first, version, sources)?;
-        let model = UserModel::resume(&version.learning, sums, &history, observations)?.with_profile(self.pull(version));
+        let model =
+            UserModel::resume(&version.learning, sums, &history, observations)?.with_profile(self.pull(version));
         drop(history);
         if let Some(sums) = model.sums()
             && sums.observations() >= first + CHECKPOINT_EVERY

@@ -69,7 +69,8 @@ impl UserState {
         (excerpt, state): (&Excerpt, Arc<UserModel>),
         sources: &Sources<'_>,
     ) {
-        let same_profile = excerpt.profile.as_ref().map(|of| of.revision()) == self.profile.as_ref().map(|of| of.revision());
+        let same_profile =
+            excerpt.profile.as_ref().map(|of| of.revision()) == self.profile.as_ref().map(|of| of.revision());
         let only_added =
             same_profile && self.amended == excerpt.amended && self.observations() >= excerpt.events.len() as u64;
         if only_added && !self.states.iter().any(|held| held.is_of(version)) {
