@@ -2,8 +2,9 @@
 //!
 //! Reading and mapping are in `celeris-import`. Here: [`args`] is the command line ([`row_args`]
 //! the part that `evaluate` shares), [`node`] the
-//! HTTP client, [`sending`] sends the observations and items of the checked files, [`users`] the users, [`patience`] waits for a node that is away, [`resume`]
-//! keeps how far the import has come, [`bad_rows`] writes the rows set aside, [`progress`] and [`report`] are what the user sees.
+//! HTTP client, [`sending`] sends the observations and items of the checked files, [`users`] the users, [`patience`] waits
+//! for a node that is away, [`resume`] keeps how far the import has come, [`bad_rows`] writes the rows set aside,
+//! [`progress`] and [`report`] are what the user sees.
 
 mod args;
 pub mod bad_rows;

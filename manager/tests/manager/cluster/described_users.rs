@@ -26,11 +26,8 @@ fn register_with_map(node: &Node) -> VersionId {
     let coefficients = (0..encoder.width() * 2).map(|at| (at as f32).sin()).collect();
     let map = UserMap::new(encoder, (vec![0.1, -0.2], coefficients), 1.0).unwrap();
     let (text, tables) = map.files();
-    let part = TrainerPart {
-        warm: None,
-        tables: vec![(user_map::FILE, tables)],
-        texts: vec![(USER_ENCODER_FILE, text)],
-    };
+    let part =
+        TrainerPart { warm: None, tables: vec![(user_map::FILE, tables)], texts: vec![(USER_ENCODER_FILE, text)] };
     let items = vec![ItemId::new("a").unwrap()];
     let contents = VersionContents {
         model: name("films"),

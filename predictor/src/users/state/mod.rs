@@ -10,7 +10,6 @@ use celeris_model::{
 };
 use celeris_storage::{Event, Events, Snapshot, Storage, Ticket};
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
 use crate::cache::Held;
@@ -20,6 +19,7 @@ use crate::features::{FeatureScope, FeatureStore, Resolved};
 use crate::users::profile::Profile;
 use crate::version::ServingVersion;
 
+mod described;
 mod prepared;
 mod resolved;
 mod takings;
@@ -443,37 +443,6 @@ impl UserState {
         self.heap_bytes = self.events.iter().map(heap_bytes).sum();
     }
 
-    /// The user's attributes, `None` if there are none.
-    pub(crate) fn attributes(&self) -> Option<&Map<String, Value>> {
-        self.profile.as_ref().map(|profile| profile.attributes())
-    }
-
-    /// The revision of the user's attributes.
-    pub(crate) fn profile(&self) -> u64 {
-        self.profile.as_ref().map_or(Profile::NONE, |profile| profile.revision())
-    }
-
-    /// Replaces the attributes by those whose write was appended; states are rebuilt on the next access.
-    pub(crate) fn describe(&mut self, attributes: Map<String, Value>, ticket: Ticket) {
-        self.profile = Profile::of(attributes);
-        let pending = self.pending.take().unwrap_or(Ticket::DURABLE);
-        self.pending = Some(pending.latest(ticket));
-        self.states.clear();
-    }
-
-    /// What the user's attributes move states under `version` by.
-    fn pull(&self, version: &ServingVersion) -> Option<Arc<[f32]>> {
-        version.profile(self.attributes()?)
-    }
-
-    /// The state under `version` without observations.
-    fn newcomer(&self, version: &ServingVersion) -> Arc<UserModel> {
-        match self.pull(version) {
-            None => version.newcomer.clone(),
-            pull => Arc::new(UserModel::clone(&version.newcomer).with_profile(pull)),
-        }
-    }
-
     fn remember(&mut self, event: Event) {
         self.heap_bytes += heap_bytes(&event);
         if let Some(takings) = &mut self.takings {
@@ -504,11 +473,7 @@ impl UserState {
             return Ok(held.state.clone());
         }
         if observations == 0 {
-            let newcomer = self.newcomer(version);
-            if !Arc::ptr_eq(&newcomer, &version.newcomer) {
-                self.keep(version, newcomer.clone(), sources);
-            }
-            return Ok(newcomer);
+            return Ok(self.described_newcomer(version, sources));
         }
         self.know_takings(version, sources)?;
         let model = match self.take(version) {
