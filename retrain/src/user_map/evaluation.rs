@@ -7,12 +7,24 @@ use celeris_model::UserModel;
 use super::Fit;
 use crate::ratings::Entry;
 
+/// Labels known of a user who is hardly new any more.
+const FEW: usize = 5;
+
 /// Weighted squared errors of one user's scores, clipped to the range of the labels.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Squares {
     without: f64,
     with: f64,
     weight: f64,
+}
+
+/// The errors of a user whom a map was not fitted to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stages {
+    /// While no label is known.
+    pub(super) new: Squares,
+    /// After [`FEW`] labels.
+    pub(super) few: Squares,
 }
 
 /// A user whom a map was not fitted to.
@@ -25,12 +37,21 @@ pub(super) struct HeldOutUser<'a> {
 }
 
 impl HeldOutUser<'_> {
-    /// The errors of the ratings after the first `known`, by the posteriors of these; `None` if a state cannot be computed.
-    pub(super) fn squares(self, known: usize) -> Option<Squares> {
-        let (known, asked) = self.entries.split_at(known.min(self.entries.len()));
+    /// `None` if a state cannot be computed.
+    pub(super) fn stages(self) -> Option<Stages> {
+        let few = self.entries.len().min(FEW);
+        Some(Stages { new: self.squares(0)?, few: self.squares(few)? })
+    }
+
+    /// The errors of the ratings after the first `known`, by the posteriors of these.
+    fn squares(&self, known: usize) -> Option<Squares> {
+        let (known, asked) = self.entries.split_at(known);
+        let mut squares = Squares::default();
+        if asked.is_empty() {
+            return Some(squares);
+        }
         let without = self.fit.state(known)?;
         let with = without.clone().with_profile(Some(Arc::clone(&self.pull)));
-        let mut squares = Squares::default();
         for entry in asked {
             let weight = f64::from(entry.weight);
             squares.without += weight * self.square(&without, entry);
@@ -48,17 +69,23 @@ impl HeldOutUser<'_> {
     }
 }
 
-/// RMSE of all ratings: without the map, and with it.
-pub(super) fn rmse_of(users: &[Squares]) -> [f64; 2] {
-    let sum = |of: fn(&Squares) -> f64| users.iter().map(of).sum::<f64>();
+/// RMSE of all ratings in a stage: without the map, and with it.
+pub(super) fn rmse_of(users: &[Stages], stage: fn(&Stages) -> Squares) -> [f64; 2] {
+    let sum = |of: fn(Squares) -> f64| users.iter().map(|user| of(stage(user))).sum::<f64>();
     let weight = sum(|squares| squares.weight);
     [sum(|squares| squares.without), sum(|squares| squares.with)].map(|squares| (squares / weight).sqrt())
 }
 
-/// By how much the map lowers the squared errors of these users, in sum and as standard error of the sum.
-pub(super) fn gain_of(users: &[Squares]) -> (f64, f64) {
-    let gains: Vec<f64> = users.iter().map(|squares| squares.without - squares.with).collect();
+/// The squared errors with the map, of both stages together.
+pub(super) fn error_of(users: &[Stages]) -> f64 {
+    users.iter().map(|user| user.new.with + user.few.with).sum()
+}
+
+/// Whether the map lowers the squared errors of both stages together by more than the standard error of that.
+pub(super) fn helps(users: &[Stages]) -> bool {
+    let gain = |squares: Squares| squares.without - squares.with;
+    let gains: Vec<f64> = users.iter().map(|user| gain(user.new) + gain(user.few)).collect();
     let (sum, count) = (gains.iter().sum::<f64>(), gains.len() as f64);
     let spread: f64 = gains.iter().map(|gain| (gain - sum / count).powi(2)).sum();
-    (sum, spread.sqrt())
+    sum > spread.sqrt()
 }

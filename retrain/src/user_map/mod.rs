@@ -6,9 +6,8 @@
 //! expects `q + d = w' - w0 - p + A^-1 Lambda q`; a ridge regression of that on the attributes is the next `M`. A user of
 //! whom labels say little expects what `M` says already, so users weigh as much as is known of them.
 //!
-//! The ridge is the one with the lowest error of the scores of held-out users who are new: no label of theirs is known. The
-//! map is kept only if it lowers this error by more than its standard error, and does not raise by more than that
-//! the error after a few labels.
+//! The ridge is the one with the lowest error of the scores of held-out users who are new, while no label of theirs is known and
+//! after the first few. The map is kept only if it lowers this error by more than the standard error of the difference.
 
 mod described;
 mod evaluation;
@@ -23,7 +22,7 @@ use rayon::prelude::*;
 use serde_json::{Map, Value};
 
 pub(crate) use self::described::DescribedUsers;
-use self::evaluation::{HeldOutUser, Squares, gain_of, rmse_of};
+use self::evaluation::{HeldOutUser, Stages, error_of, helps, rmse_of};
 use self::regression::{Columns, Design, Solution};
 use crate::ratings::{Entry, Rating, Ratings, Rows};
 use crate::trained::Trained;
@@ -41,16 +40,13 @@ const COVARIANCE_BYTES_MAX: usize = 256 << 20;
 /// Fields that fewer users have say something of these alone, and are no part of a version.
 const FIELD_USERS_MIN: usize = 5;
 
-/// Labels of a user who is hardly new any more.
-const FEW: usize = 5;
-
 /// Number of folds of the cross-validation.
 const FOLDS: usize = 4;
 
 /// Iterations of a fit. What remains after them is of users with few labels, and small.
 const ITERATIONS: usize = 12;
 
-/// Ridges are powers of the square root of ten; the search starts at the given exponent and descends.
+/// Ridges are powers of the square root of ten; the first search starts at the given exponent, and all descend.
 const RIDGE_EXPONENTS: std::ops::RangeInclusive<i32> = -2..=8;
 const RIDGE_EXPONENT_START: i32 = 2;
 
@@ -64,7 +60,7 @@ pub struct UserMapInput<'a> {
     pub ratings: &'a Ratings,
     /// Attributes of each user, if known; one entry per user.
     pub attributes: &'a [Option<Map<String, Value>>],
-    /// The ridge chosen by an earlier training; chosen by cross-validation if `None`.
+    /// The ridge chosen by an earlier training, at which the search begins.
     pub ridge: Option<f64>,
 }
 
@@ -76,10 +72,10 @@ pub struct FittedUserMap {
     /// Number of users in the fit.
     pub users: usize,
     pub ridge: f64,
-    /// RMSE of the scores of held-out users without labels.
-    pub rmse: f64,
-    /// The same without a map.
-    pub rmse_without: f64,
+    /// RMSE of the scores of held-out users of whom no label is known: without a map, and with it.
+    pub rmse_of_new: [f64; 2],
+    /// The same after the first few labels.
+    pub rmse_after_few: [f64; 2],
 }
 
 impl FittedUserMap {
@@ -89,10 +85,16 @@ impl FittedUserMap {
         let figures = [
             ("user_map_users", self.users as f64),
             ("user_map_ridge", self.ridge),
-            ("user_map_rmse", self.rmse),
-            ("user_map_rmse_without", self.rmse_without),
+            ("user_map_rmse", self.rmse_of_new[1]),
+            ("user_map_rmse_without", self.rmse_of_new[0]),
+            ("user_map_rmse_after_five", self.rmse_after_few[1]),
+            ("user_map_rmse_after_five_without", self.rmse_after_few[0]),
         ];
-        figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        figures
+            .into_iter()
+            .filter(|(_, value)| value.is_finite())
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 }
 
@@ -136,20 +138,25 @@ pub fn fit_user_map(input: &UserMapInput) -> Option<FittedUserMap> {
     let width = encoder.width();
     let stride = known.len().div_ceil(EVALUATED_MAX);
     let evaluated: Vec<&Known> = known.iter().step_by(stride).collect();
-    let chosen = match input.ridge {
-        Some(ridge) => Tried { ridge, errors: fit.errors(&evaluated, (width, ridge), 0)? },
-        None => fit.choose(&evaluated, width)?,
-    };
+    let chosen = fit.choose(&evaluated, width)?;
     let mut map = None;
-    if fit.helps(&evaluated, width, &chosen)? {
+    if helps(&chosen.stages) {
         let all: Vec<&Known> = known.iter().collect();
         let solution = fit.solve(&all, (width, chosen.ridge))?;
         let numbers = (rounded(solution.intercept.as_slice()), rounded(solution.coefficients.as_slice()));
         // Column-major `dim x width` is row-major `width x dim`.
         map = UserMap::new(encoder, numbers, chosen.ridge).inspect_err(no_map).ok();
     }
-    let [rmse_without, rmse] = rmse_of(&chosen.errors);
-    Some(FittedUserMap { map, users: known.len(), ridge: chosen.ridge, rmse, rmse_without })
+    let [rmse_of_new, rmse_after_few] =
+        [|user: &Stages| user.new, |user| user.few].map(|of| rmse_of(&chosen.stages, of));
+    Some(FittedUserMap { map, users: known.len(), ridge: chosen.ridge, rmse_of_new, rmse_after_few })
+}
+
+/// The exponent that is nearest to that of a ridge above 0.
+#[expect(clippy::cast_possible_truncation, reason = "it is within the range")]
+fn exponent_of(ridge: f64) -> i32 {
+    let (least, most) = (f64::from(*RIDGE_EXPONENTS.start()), f64::from(*RIDGE_EXPONENTS.end()));
+    (2.0 * ridge.log10()).round().clamp(least, most) as i32
 }
 
 fn no_map(error: &ModelError) {
@@ -208,7 +215,7 @@ struct Fit<'a> {
 /// A ridge, and the errors of new users under it.
 struct Tried {
     ridge: f64,
-    errors: Vec<Squares>,
+    stages: Vec<Stages>,
 }
 
 impl Fit<'_> {
@@ -274,46 +281,36 @@ impl Fit<'_> {
         is_finite.then_some(solution)
     }
 
-    /// The errors of held-out users under a ridge, after this number of known labels.
-    fn errors(&self, users: &[&Known], settings: (usize, f64), known: usize) -> Option<Vec<Squares>> {
-        let mut errors: Vec<Squares> = Vec::with_capacity(users.len());
+    /// The errors of held-out users under a ridge.
+    fn stages(&self, users: &[&Known], settings: (usize, f64)) -> Option<Vec<Stages>> {
+        let mut stages: Vec<Stages> = Vec::with_capacity(users.len());
         for fold in 0..FOLDS {
             // Users are numbered in the order of their first observation, so interleaved folds are similar.
             let is_held = |(at, _): &(usize, &&Known)| at % FOLDS == fold;
             let (held, rest): (Vec<_>, Vec<_>) = users.iter().enumerate().partition(is_held);
             let rest: Vec<&Known> = rest.into_iter().map(|(_, known)| *known).collect();
             let pulls = self.solve(&rest, settings)?.times(&self.precision);
-            let squares = |(_, user): &(usize, &&Known)| {
+            let held_out = |(_, user): &(usize, &&Known)| {
                 let pull = rounded(&pulls.targets(&user.columns)).into();
-                HeldOutUser { fit: self, entries: self.rated.row(user.user), pull }.squares(known)
+                HeldOutUser { fit: self, entries: self.rated.row(user.user), pull }.stages()
             };
-            let of_fold: Option<Vec<Squares>> = held.par_iter().map(squares).collect();
-            errors.extend(of_fold?);
+            let of_fold: Option<Vec<Stages>> = held.par_iter().map(held_out).collect();
+            stages.extend(of_fold?);
         }
-        Some(errors)
-    }
-
-    /// Whether the map lowers the error of new users by more than its standard error, and does not raise that after a few
-    /// labels by more.
-    fn helps(&self, users: &[&Known], width: usize, chosen: &Tried) -> Option<bool> {
-        let (gain, deviation) = gain_of(&chosen.errors);
-        if gain <= deviation {
-            return Some(false);
-        }
-        let (later, deviation) = gain_of(&self.errors(users, (width, chosen.ridge), FEW)?);
-        Some(later >= -deviation)
+        Some(stages)
     }
 
     /// The best ridge by descent from the start, since the error first falls and then rises with the ridge.
     fn choose(&self, users: &[&Known], width: usize) -> Option<Tried> {
         let evaluate = |exponent: i32| {
             let ridge = 10_f64.powf(f64::from(exponent) / 2.0);
-            Some(Tried { ridge, errors: self.errors(users, (width, ridge), 0)? })
+            Some(Tried { ridge, stages: self.stages(users, (width, ridge))? })
         };
-        let error = |tried: &Tried| rmse_of(&tried.errors)[1];
-        let mut best = evaluate(RIDGE_EXPONENT_START)?;
+        let error = |tried: &Tried| error_of(&tried.stages);
+        let start = self.input.ridge.map_or(RIDGE_EXPONENT_START, exponent_of);
+        let mut best = evaluate(start)?;
         for direction in [1, -1] {
-            let mut exponent = RIDGE_EXPONENT_START + direction;
+            let mut exponent = start + direction;
             while RIDGE_EXPONENTS.contains(&exponent) {
                 let tried = evaluate(exponent)?;
                 if error(&tried) >= error(&best) {
@@ -322,7 +319,7 @@ impl Fit<'_> {
                 best = tried;
                 exponent += direction;
             }
-            if exponent != RIDGE_EXPONENT_START + direction {
+            if exponent != start + direction {
                 break;
             }
         }
