@@ -147,8 +147,8 @@ pub fn fit_user_map(input: &UserMapInput) -> Option<FittedUserMap> {
         // Column-major `dim x width` is row-major `width x dim`.
         map = UserMap::new(encoder, numbers, chosen.ridge).inspect_err(no_map).ok();
     }
-    let [rmse_of_new, rmse_after_few] =
-        [|user: &Stages| user.new, |user| user.few].map(|of| rmse_of(&chosen.stages, of));
+    let rmse_of_new = rmse_of(&chosen.stages, |user| user.new);
+    let rmse_after_few = rmse_of(&chosen.stages, |user| user.few);
     Some(FittedUserMap { map, users: known.len(), ridge: chosen.ridge, rmse_of_new, rmse_after_few })
 }
 
