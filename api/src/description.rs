@@ -36,7 +36,7 @@ use crate::personalizer::Failure;
         (name = "serving", description = "Predictions, rankings, observations and decisions"),
         (name = "items", description = "The catalog"),
         (name = "personalizer", description = "Requests in the form of Azure Personalizer, with its errors"),
-        (name = "users", description = "States, histories and erasure of users"),
+        (name = "users", description = "States, attributes, histories and erasure of users"),
         (name = "models", description = "Models, and selections among models"),
         (name = "versions", description = "Versions of a model and the jobs that train them"),
         (name = "studies", description = "Searches for the settings of a model"),

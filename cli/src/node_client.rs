@@ -256,6 +256,15 @@ impl NodeClient {
         self.once(request.send(body))
     }
 
+    /// Puts a JSON body once, and returns the response whatever its status, unless it says that there may be another later.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn put_once(&self, path: &str, body: &[u8]) -> Result<Response<Body>, Unanswered> {
+        let request = self.agent.put(format!("{}{path}", self.url)).header("content-type", "application/json");
+        self.once(request.send(body))
+    }
+
     fn once(&self, response: Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, Unanswered> {
         let response = match response {
             Ok(response) => response,

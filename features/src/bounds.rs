@@ -7,13 +7,14 @@
 use std::path::Path;
 
 use celeris_formats::manifest::{MANIFEST_FILE, Manifest};
-use celeris_formats::{FormatError, cold_map, item_features, prior};
+use celeris_formats::{FormatError, cold_map, item_features, prior, user_map};
 use celeris_model::prior::CONDITION_MAX;
 use celeris_model::{Prior, linear};
 
 use crate::cold_map::ColdMap;
 use crate::error::FeaturesError;
 use crate::table::{OFFSET_ABS_MAX, Theta};
+use crate::user_map::UserMap;
 
 /// The largest magnitude of a mean weight.
 pub const MEAN_ABS_MAX: f64 = 1e7;
@@ -30,7 +31,7 @@ pub const NOISE_VARIANCE_MAX: f64 = 1e13;
 /// The largest magnitude of a label that a version was trained on.
 const LABEL_ABS_MAX: f32 = celeris_model::observation::LABEL_ABS_MAX;
 
-/// The largest magnitude of a coefficient of the map from attributes to features.
+/// The largest magnitude of a coefficient of a map from attributes.
 const COEFFICIENT_ABS_MAX: f32 = 1e7;
 const COVARIANCE_ABS_MAX: f64 = 1e15;
 
@@ -47,6 +48,7 @@ pub(crate) struct Contents<'a> {
     pub(crate) theta: &'a Theta,
     pub(crate) prior: &'a Prior,
     pub(crate) cold_map: Option<&'a ColdMap>,
+    pub(crate) user_map: Option<&'a UserMap>,
 }
 
 impl Contents<'_> {
@@ -59,6 +61,10 @@ impl Contents<'_> {
         self.check_manifest()?;
         self.check_offsets()?;
         self.check_prior()?;
+        if let Some(map) = self.user_map {
+            let largest = f64::from(map.coefficient_max());
+            self.within(user_map::FILE, "the largest coefficient", largest, COEFFICIENT_ABS_MAX)?;
+        }
         let Some(map) = self.cold_map else { return Ok(()) };
         self.within(cold_map::FILE, "the largest coefficient", f64::from(map.coefficient_max()), COEFFICIENT_ABS_MAX)?;
         self.within(cold_map::FILE, "the largest residual covariance", map.covariance_max(), COVARIANCE_ABS_MAX)

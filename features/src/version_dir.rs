@@ -20,6 +20,7 @@ use crate::cold_map::{ColdMap, read_cold_map};
 use crate::error::FeaturesError;
 use crate::parts::{Parts, read_parts};
 use crate::table::{CHOICE_ABS_MAX, ColdItem, Theta, check_features};
+use crate::user_map::{UserMap, read_user_map};
 
 /// The output of a training.
 #[derive(Debug, Clone)]
@@ -55,6 +56,8 @@ pub struct LoadedVersion {
     /// Map from attributes to features for items outside the table; `None` if the training had no
     /// attributes.
     pub cold_map: Option<Arc<ColdMap>>,
+    /// Map from attributes of users to their prior means; `None` if the training had none, or they did not help.
+    pub user_map: Option<Arc<UserMap>>,
     /// The computed parts of its features; `None` if all features are factors.
     pub parts: Option<Arc<Parts>>,
 }
@@ -149,9 +152,18 @@ pub fn read_version_sharing(dir: &Path, shared: (&Objects, &Catalog)) -> Result<
     let (prior, cold_features) = read_prior(dir, &manifest)?;
     let theta = read_theta(dir, &manifest, cold_features, &prior)?;
     let cold_map = read_cold_map(dir, &manifest)?.map(Arc::new);
-    Contents { dir, manifest: &manifest, theta: &theta, prior: &prior, cold_map: cold_map.as_deref() }.check()?;
+    let user_map = read_user_map(dir, &manifest)?.map(Arc::new);
+    let contents = Contents {
+        dir,
+        manifest: &manifest,
+        theta: &theta,
+        prior: &prior,
+        cold_map: cold_map.as_deref(),
+        user_map: user_map.as_deref(),
+    };
+    contents.check()?;
     let parts = read_parts(dir, &manifest, theta.items(), shared)?.map(Arc::new);
-    Ok(LoadedVersion { manifest, theta, prior, cold_map, parts })
+    Ok(LoadedVersion { manifest, theta, prior, cold_map, user_map, parts })
 }
 
 fn read_prior(dir: &Path, manifest: &Manifest) -> Result<(Prior, Vec<f32>), FeaturesError> {

@@ -6,8 +6,8 @@
 //! | [`observations`] | sealed segments, exports, training input | export, manager | trainers, analysts |
 //! | [`decisions`] | sealed segments, exports | export | analysts |
 //! | [`versions`] | `versions.parquet` of an export | export | analysts |
-//! | [`item_attributes`], [`pinned_items`] | training input | manager | trainers |
-//! | [`item_features`], [`prior`], [`cold_map`] | version directory | trainers | features |
+//! | [`attributes`], [`pinned_items`] | training input | manager | trainers |
+//! | [`item_features`], [`prior`], [`cold_map`], [`user_map`] | version directory | trainers | features |
 //! | [`user_weights`] | output of an external engine | engines | retrain |
 //! | [`part_moments`] | version directory | retrain | features |
 //! | [`trainer_items`] | version directory | retrain | retrain |
@@ -23,12 +23,12 @@
 //! from tests. Columns and files are contracts with programs outside: a column may be added, none
 //! may be removed or change its type.
 
+pub mod attributes;
 pub mod checksum;
 pub mod cold_map;
 pub mod columns;
 pub mod decisions;
 pub mod error;
-pub mod item_attributes;
 pub mod item_features;
 pub mod manifest;
 pub mod observations;
@@ -39,17 +39,18 @@ pub mod ranges;
 mod rows;
 pub mod table;
 pub mod trainer_items;
+pub mod user_map;
 pub mod user_weights;
 pub mod version_dir;
 pub mod versions;
 
 /// Rows of a columnar file, in memory.
 pub use arrow_array::RecordBatch;
+pub use attributes::AttributesWriter;
 pub use checksum::sha256_of;
 pub use columns::{Batch, Number, ParquetFile, ParquetOut};
 pub use decisions::DecisionsWriter;
 pub use error::FormatError;
-pub use item_attributes::AttributesWriter;
 pub use manifest::{FileEntry, MANIFEST_FILE, Manifest, WarmStart};
 pub use observations::{ObservationRow, ObservationsWriter};
 pub use ranges::Ranges;

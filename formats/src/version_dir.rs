@@ -5,6 +5,7 @@
 //! | `item_features.parquet` | [`item_features`] |
 //! | `prior.parquet` | [`prior`] |
 //! | `cold_map.parquet`, `cold_map.json` | optional: the map from attributes to features, [`cold_map`] |
+//! | `user_map.parquet`, `user_map.json` | optional: the map from attributes of users to their prior means, [`user_map`] |
 //! | `trainer_state.json`, `trainer_items.parquet` | optional: state of the trainer for the next training, [`trainer_items`] |
 //! | `parts.json`, `part_attributes.parquet`, `object-SHA256` | optional: computed parts of the features, the attributes and the objects that they need |
 //! | `part_moments.parquet` | with parts that depend on item and context: [`part_moments`] |
@@ -26,10 +27,12 @@ use crate::checksum::sha256_of;
 use crate::columns::ParquetOut;
 use crate::error::FormatError;
 use crate::manifest::{FileEntry, MANIFEST_FILE, MANIFEST_FORMAT, Manifest};
-use crate::{cold_map, item_features, part_moments, prior, trainer_items};
+use crate::{cold_map, item_features, part_moments, prior, trainer_items, user_map};
 
 /// File name of the rules of a cold map.
 pub const ENCODER_FILE: &str = "cold_map.json";
+/// File name of the rules of a map from attributes of users.
+pub const USER_ENCODER_FILE: &str = "user_map.json";
 /// File name of the trainer's settings for the next training.
 pub const TRAINER_STATE_FILE: &str = "trainer_state.json";
 
@@ -44,11 +47,13 @@ const OBJECT_FILE: &str = "object-";
 pub const DIM_MAX: usize = 512;
 
 /// The files that a manifest may list, apart from objects.
-const VERSION_FILES: [&str; 9] = [
+const VERSION_FILES: [&str; 11] = [
     item_features::FILE,
     prior::FILE,
     cold_map::FILE,
     ENCODER_FILE,
+    user_map::FILE,
+    USER_ENCODER_FILE,
     TRAINER_STATE_FILE,
     trainer_items::FILE,
     PARTS_FILE,

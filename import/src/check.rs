@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use celeris_model::Loss;
 
+use crate::described::{Content, DescribedRow, DescribedRows, content};
 use crate::error::{BadRow, Fault, ImportError, Place};
 use crate::input::Input;
-use crate::items::{Content, ItemRow, ItemRows, content};
 use crate::kinds::Kinds;
 use crate::mapping::{Mapping, Role};
 use crate::observations::{Observations, Taken};
 use crate::repeats::Repeats;
 use crate::rules::Rules;
-use crate::source;
 use crate::times::TimeKind;
 
 /// Rows that a check keeps to show.
@@ -28,9 +27,8 @@ pub struct Checked {
     pub unreadable: Vec<(String, String)>,
     pub content: Content,
     pub observations: Option<CheckedObservations>,
-    pub items: Option<CheckedItems>,
-    /// Rows that describe users, which are left out.
-    pub users: u64,
+    pub items: Option<CheckedDescriptions>,
+    pub users: Option<CheckedDescriptions>,
     /// Number of rows that cannot be taken.
     pub bad: u64,
     pub first_bad: Option<BadRow>,
@@ -76,14 +74,14 @@ impl CheckedObservations {
     }
 }
 
-/// The rows as items.
+/// The rows as items or users.
 #[derive(Debug, Clone)]
-pub struct CheckedItems {
-    pub item_column: String,
-    /// Rows with an item.
+pub struct CheckedDescriptions {
+    pub id_column: String,
+    /// Rows with an id.
     pub good: u64,
     pub kinds: Kinds,
-    pub first: Vec<ItemRow>,
+    pub first: Vec<DescribedRow>,
 }
 
 /// Reads an input to its end. `on_bad` gets every bad row, `progress` the bytes read so far.
@@ -100,19 +98,20 @@ pub fn check(
     let content = content(input, rules)?;
     let mut ignore = |_: &BadRow| Ok(());
     let mut bad = BadRows { count: 0, first: None, on_bad };
-    let (mut observations, mut items, mut users, mut table) = (None, None, 0, TableOf::default());
+    let (mut observations, mut items, mut users, mut table) = (None, None, None, TableOf::default());
     if content == Content::Users {
-        (table, users) = count_rows(input, rules, progress)?;
+        let (found, checked) = check_described((input, content), rules, &mut bad, progress)?;
+        (table, users) = (found, Some(checked));
     }
     if matches!(content, Content::Observations | Content::Both) {
         let (found, checked) = check_observations(input, rules, &mut bad, progress)?;
         (table, observations) = (found, Some(checked));
     }
-    if matches!(content, Content::Items | Content::Both) {
+    if content.has_items() {
         // Rows of feedback without an item were reported as such.
         let mut ignored = BadRows { count: 0, first: None, on_bad: &mut ignore };
         let bad = if content == Content::Both { &mut ignored } else { &mut bad };
-        let (found, checked) = check_items(input, rules, bad, progress)?;
+        let (found, checked) = check_described((input, content), rules, bad, progress)?;
         if observations.is_none() {
             table = found;
         }
@@ -122,23 +121,6 @@ pub fn check(
     let TableOf { kind, unreadable } = table;
     let (input, bad, first_bad) = (input.clone(), count, first);
     Ok(Checked { input, kind, unreadable, content, observations, items, users, bad, first_bad })
-}
-
-/// The number of rows of a file of which nothing is taken.
-fn count_rows(input: &Input, rules: &Rules, progress: &mut dyn FnMut(u64, u64)) -> Result<(TableOf, u64), ImportError> {
-    let mut rows = source::open(input, &rules.reading(input.layout))?;
-    let mut count: u64 = 0;
-    loop {
-        match rows.advance() {
-            Ok(false) => break,
-            Ok(true) | Err(Fault::Row(_)) => count += 1,
-            Err(Fault::File(error)) => return Err(error),
-        }
-        if count.is_multiple_of(PROGRESS_ROWS) {
-            progress(count, rows.bytes_read());
-        }
-    }
-    Ok((TableOf { kind: rows.kind(), unreadable: Vec::new() }, count))
 }
 
 /// What a reading found of the file as a table.
@@ -255,15 +237,15 @@ fn first_again(input: &Input, rules: &Rules, kinds: &Kinds) -> Result<Vec<(Place
     Ok(first)
 }
 
-fn check_items(
-    input: &Input,
+fn check_described(
+    (input, content): (&Input, Content),
     rules: &Rules,
     bad: &mut BadRows<'_>,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<(TableOf, CheckedItems), ImportError> {
-    let mut reader = ItemRows::open(input, rules)?;
+) -> Result<(TableOf, CheckedDescriptions), ImportError> {
+    let mut reader = DescribedRows::open(input, rules, content)?;
     let table = TableOf { kind: reader.kind(), unreadable: reader.unreadable().to_vec() };
-    let item_column = reader.item_column().to_owned();
+    let id_column = reader.id_column().to_owned();
     let (mut good, mut kinds) = (0, Kinds::new());
     loop {
         match reader.note(&mut kinds) {
@@ -278,7 +260,7 @@ fn check_items(
     if good + bad.count == 0 && input.layout.subject().is_none() {
         return Err(ImportError::file(&input.shown(), "holds no rows"));
     }
-    let mut again = ItemRows::open(input, rules)?;
+    let mut again = DescribedRows::open(input, rules, content)?;
     let mut first = Vec::new();
     while first.len() < SHOWN {
         match again.advance(&kinds) {
@@ -287,5 +269,5 @@ fn check_items(
             Err(Fault::Row(_)) => {}
         }
     }
-    Ok((table, CheckedItems { item_column, good, kinds, first }))
+    Ok((table, CheckedDescriptions { id_column, good, kinds, first }))
 }

@@ -1,9 +1,9 @@
-//! Reads tables of feedback as people have them, and maps their columns to observations and item
-//! attributes.
+//! Reads tables of feedback as people have them, and maps their columns to observations and to attributes of items and
+//! users.
 //!
 //! Delimited text, JSON lines, Parquet and dumps of Gorse become rows of [`cell`]s ([`source`]); a [`mapping`] of
 //! columns to roles turns a row into an observation ([`observations`]) or into the attributes of an
-//! item ([`items`]), as the [`rules`] of the caller say and the [`layout`]s of other programs' files. [`mod@check`] reads a whole
+//! item or user ([`described`]), as the [`rules`] of the caller say and the [`layout`]s of other programs' files. [`mod@check`] reads a whole
 //! file before anything of it is used: it recognises the
 //! unit of its times and the types ([`kinds`]) of its attributes and contexts, and finds its bad rows. [`ids`] derives the
 //! id of an observation from the file's name and the row's content, so that a repeated import
@@ -15,12 +15,12 @@
 
 pub mod cell;
 pub mod check;
+pub mod described;
 pub mod display;
 pub mod error;
 pub mod ids;
 pub mod input;
 pub mod inputs;
-pub mod items;
 pub mod kinds;
 pub mod labels;
 pub mod layout;
@@ -34,10 +34,10 @@ pub mod source;
 pub mod times;
 
 pub use check::{Checked, check};
+pub use described::{DescribedRow, DescribedRows};
 pub use error::{BadRow, ImportError};
 pub use input::{Input, Origin};
 pub use inputs::{Finding, find};
-pub use items::{ItemRow, ItemRows};
 pub use mapping::{Mapping, Role};
 pub use observations::{Observations, Taken};
 pub use rules::Rules;

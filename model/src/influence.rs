@@ -28,11 +28,13 @@ pub struct Influence {
     /// The score of a user without observations: `offset + w0·f`.
     pub prior: f64,
     /// The contribution of each example by its label, in the order of the history. Together with
-    /// `prior`, `choices` and `recent_bias` they sum to the score, up to the rounding of the state.
+    /// `prior`, `choices`, `profile` and `recent_bias` they sum to the score, up to the rounding of the state.
     pub contributions: Vec<f64>,
     /// The contribution of each example by having been made, whatever its label: `n^-1/2 f^T A^-1 Lambda y_j`.
     /// Empty if no example has a choice vector.
     pub choices: Vec<f64>,
+    /// The contribution of the user's profile, `f^T A^-1 Lambda q`; `None` without one.
+    pub profile: Option<f64>,
     /// The contribution of each example to the recent bias ([`crate::recent_bias`]); empty under a version without.
     pub recent_bias: Vec<f64>,
 }
@@ -69,6 +71,7 @@ impl UserModel {
             prior: f64::from(offset) + dot(learning.prior().mean(), features),
             contributions: (0..).zip(residuals).map(contribution).collect(),
             choices: self.choice_shares(learning, history, &towards),
+            profile: self.profile().map(|pull| dot(&towards, pull)),
             recent_bias: self.bias_shares(learning, history).into_iter().map(|share| share * constant).collect(),
         })
     }

@@ -72,7 +72,7 @@ pub enum PredictorError {
     /// The features supplied for an item do not fit the model.
     #[error("features of item {item}: {source}")]
     Features { item: ItemId, source: ModelError },
-    /// A catalog cannot store these item attributes.
+    /// These attributes of an item or user cannot be stored.
     #[error(transparent)]
     Attributes(#[from] AttributeError),
     /// The context has fields that the stream does not have yet, and the node that could define them has not done so.

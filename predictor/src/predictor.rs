@@ -287,6 +287,7 @@ impl Predictor {
         for AppliedRecord { stream, record, .. } in &group.records {
             users.insert(UserKey { stream: stream.clone(), user: record.user.clone() });
         }
+        users.extend(group.described.iter().cloned().map(|(stream, user)| UserKey { stream, user }));
         users.iter().for_each(|user| self.users.discard(user));
         for AppliedRecord { stream, record, .. } in &group.records {
             if let Some(facts) = &record.decision {

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use celeris_bandits::{PolicySpec, PoolShare};
-use celeris_features::{ColdMap, Parts, Theta};
-use celeris_model::{Learning, ModelError, ModelId, ModelName, UserModel, VersionId};
+use celeris_features::{ColdMap, Parts, Theta, UserMap};
+use celeris_model::{Learning, Loss, ModelError, ModelId, ModelName, UserModel, VersionId};
 
 use serde_json::{Map, Value};
 
@@ -23,6 +23,8 @@ pub struct ServingVersion {
     pub learning: Learning,
     /// The map from attributes to features for items outside the table, if training produced one.
     pub cold_map: Option<Arc<ColdMap>>,
+    /// The map from attributes of users to their prior means, if training produced one.
+    pub(crate) user_map: Option<Arc<UserMap>>,
     /// The computed parts of the features; `None` if all are factors.
     pub(crate) parts: Option<Arc<Parts>>,
     /// The length of features that callers give: the factors and the constant.
@@ -66,6 +68,7 @@ impl ServingVersion {
             theta,
             learning,
             cold_map: None,
+            user_map: None,
             parts: None,
             table_dim: dim,
             rule,
@@ -80,6 +83,21 @@ impl ServingVersion {
     pub fn with_cold_map(mut self, map: Option<Arc<ColdMap>>) -> Self {
         self.cold_map = map.filter(|map| map.dim() == self.theta.dim());
         self
+    }
+
+    /// Adds a map from attributes of users to their prior means. Ignored are a map to means of another length, and one
+    /// under a loss whose posterior is not linear in the labels.
+    #[must_use]
+    pub fn with_user_map(mut self, map: Option<Arc<UserMap>>) -> Self {
+        let fits = |map: &Arc<UserMap>| map.dim() == self.dim() && self.learning.loss() == Loss::Squared;
+        self.user_map = map.filter(fits);
+        self
+    }
+
+    /// What these attributes of a user move the state by, see [`UserModel::with_profile`]; `None` if by nothing.
+    pub(crate) fn profile(&self, attributes: &Map<String, Value>) -> Option<Arc<[f32]>> {
+        let shift = self.user_map.as_ref()?.shift(attributes)?;
+        Some(self.learning.prior().pulls(&shift).into())
     }
 
     /// Adds the computed parts of a model whose factors and constant are `table_dim`. A version that was trained before the

@@ -32,6 +32,7 @@ use crate::ratings::{Rating, Ratings};
 use crate::settings::TrainSettings;
 use crate::trained::{Metrics, Trained};
 use crate::tuning::PRIOR_SCALES;
+use crate::user_map::FittedUserMap;
 
 /// With fewer held-out observations, nothing is tuned on them.
 const HELD_OUT_MIN: usize = 20;
@@ -63,8 +64,17 @@ pub(crate) struct Finished {
     pub(crate) figures: BTreeMap<String, f64>,
     /// The map from attributes to features, if there are attributes.
     pub(crate) cold_map: Option<FittedColdMap>,
+    /// The map from attributes of users to prior means, if there are attributes.
+    pub(crate) user_map: Option<FittedUserMap>,
     /// The files of the computed parts, if there are any.
     pub(crate) parts: Option<PartsFiles>,
+}
+
+impl Finished {
+    /// A training alone.
+    pub(crate) fn of(items: Vec<ItemId>, trained: Trained) -> Self {
+        Self { items, trained, figures: BTreeMap::new(), cold_map: None, user_map: None, parts: None }
+    }
 }
 
 /// All observations, with one numbering of users and items.
@@ -115,7 +125,7 @@ pub(crate) fn finish(
         }),
     })?;
     progress.report(Step { phase: Phase::Training, fraction: 1.0 });
-    Ok(Finished { items: observed.items, trained, figures: figures.clone(), cold_map: None, parts: None })
+    Ok(Finished { figures: figures.clone(), ..Finished::of(observed.items, trained) })
 }
 
 fn check_coverage(raw: &Path, input: &TrainingInput, output: &EngineOutput) -> Result<(), RetrainError> {

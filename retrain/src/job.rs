@@ -1,16 +1,16 @@
 //! The train job: reads Parquet and writes a version directory, in its own process.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use celeris_features::cold_map::read_cold_map;
-use celeris_features::{PartsFiles, Theta, TrainerPart, VersionContents, write_trained_version};
-use celeris_formats::item_attributes::read_attributes;
-use celeris_formats::version_dir::{ENCODER_FILE, TRAINER_STATE_FILE};
-use celeris_formats::{Manifest, WarmStart, cold_map, read_manifest, trainer_items};
+use celeris_features::user_map::read_user_map;
+use celeris_features::{PartsFiles, Theta, TrainerPart, UserMap, VersionContents, write_trained_version};
+use celeris_formats::attributes::read_attributes;
+use celeris_formats::version_dir::{ENCODER_FILE, TRAINER_STATE_FILE, USER_ENCODER_FILE};
+use celeris_formats::{Manifest, WarmStart, cold_map, read_manifest, trainer_items, user_map};
 use celeris_model::{Loss, ModelName, VersionId};
 use rayon::ThreadPoolBuilder;
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,7 @@ use crate::settings::TrainSettings;
 use crate::state::TrainerState;
 use crate::trained::Trained;
 use crate::trainer::train;
+use crate::user_map::DescribedUsers;
 
 /// The training algorithm and its settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -127,6 +128,9 @@ pub struct Job {
     /// Attributes of items, if any; the version then has a map from attributes to features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_attributes: Option<InputFile>,
+    /// Attributes of users, if any; the version then has a map from them to the prior means of users, if that helps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_attributes: Option<InputFile>,
     /// Computed parts of the features, in their order; they follow the factors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<JobPart>,
@@ -217,27 +221,20 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     // Parts are fitted to the ratings that were read, in their order. Offsets are fitted without them.
     let fits_parts = !job.parts.is_empty() && job.algorithm != Algorithm::Popularity;
     let for_parts = if fits_parts { Some((input.ratings.clone(), read_contexts(&observations)?)) } else { None };
+    let described = described_users(&job, folder, &input)?;
     let (observed, ridge) = (input.ratings.observed(), start.as_ref().and_then(Start::ridge));
+    let start_ridge = start.as_ref().and_then(Start::ridge_of_users);
     let (mut finished, warm) = match &job.algorithm {
         Algorithm::Als { .. } => {
             let state = start.as_ref().and_then(|start| start.state(&input));
             let (trained, warm) = train_from(&job, &settings, &input, start.zip(state), progress)?;
             let items = input.items.into_ids();
-            (Finished { items, trained, figures: BTreeMap::new(), cold_map: None, parts: None }, warm)
+            (Finished::of(items, trained), warm)
         }
         Algorithm::Popularity => {
             let trained = train_popularity(&input.ratings, &settings, &input.pinned)?;
             let trained = with_empty_columns(trained, job.dim - settings.dim)?;
-            (
-                Finished {
-                    items: input.items.into_ids(),
-                    trained,
-                    figures: BTreeMap::new(),
-                    cold_map: None,
-                    parts: None,
-                },
-                None,
-            )
+            (Finished::of(input.items.into_ids(), trained), None)
         }
         Algorithm::External(external) => (finish_external(&job, external, folder, input, progress)?, None),
     };
@@ -260,10 +257,21 @@ pub fn run_job(path: &Path, progress: &dyn Progress) -> Result<Manifest, Retrain
     } else {
         finished.cold_map = pool.install(|| fit_map(&finished.trained));
     }
+    if let Some(described) = &described {
+        let ridge = start_ridge.filter(|_| warm.is_some());
+        finished.user_map = pool.install(|| described.fit(&finished.trained, job.loss, ridge));
+    }
     progress.report(Step { phase: Phase::Writing, fraction: 0.0 });
     let manifest = write_trained(&job, folder, finished, (warm, started))?;
     progress.report(Step { phase: Phase::Writing, fraction: 1.0 });
     Ok(manifest)
+}
+
+/// The users of a job with their attributes; `None` if there are none, or the version can have no map from them.
+fn described_users(job: &Job, folder: &Path, input: &TrainingInput) -> Result<Option<DescribedUsers>, RetrainError> {
+    let can_have_map = job.loss == Loss::Squared && job.algorithm != Algorithm::Popularity;
+    let Some(file) = job.user_attributes.as_ref().filter(|_| can_have_map) else { return Ok(None) };
+    Ok(Some(DescribedUsers::read(&file.verified(folder)?, input)?))
 }
 
 /// Adds the computed parts, which are fitted to these data.
@@ -285,7 +293,8 @@ fn with_parts(
     };
     let added = add_parts(&input, trained, fit_map)?;
     figures.extend(added.figures.map(|(name, figure)| (name.to_owned(), figure)));
-    Ok(Finished { items, trained: added.trained, figures, cold_map: added.cold_map, parts: Some(added.files) })
+    let (cold_map, parts) = (added.cold_map, Some(added.files));
+    Ok(Finished { figures, cold_map, parts, ..Finished::of(items, added.trained) })
 }
 
 fn finish_external(
@@ -372,6 +381,13 @@ impl Start {
         read.ok().flatten().map(|map| map.ridge())
     }
 
+    /// The ridge of the version's map from attributes of users.
+    fn ridge_of_users(&self) -> Option<f64> {
+        let read = read_user_map(&self.dir, &self.manifest);
+        let read = read.inspect_err(|error| tracing::warn!(%error, "the ridge of the map of users is tuned again"));
+        read.ok().flatten().map(|map| map.ridge())
+    }
+
     /// The version's trainer state, in the item numbering of the input.
     fn state(&self, input: &TrainingInput) -> Option<TrainerState> {
         let number = |item: &str| input.items.item(item);
@@ -413,7 +429,7 @@ fn write_trained(
     finished: Finished,
     (warm, started): (Option<WarmStart>, Instant),
 ) -> Result<Manifest, RetrainError> {
-    let Finished { items, trained, figures, cold_map: fitted, parts } = finished;
+    let Finished { items, trained, figures, cold_map: fitted, user_map: of_users, parts } = finished;
     let mut metrics = figures;
     metrics.extend(trained.metrics.by_name());
     metrics.insert("train_seconds".to_owned(), started.elapsed().as_secs_f64());
@@ -427,6 +443,13 @@ fn write_trained(
         let (text, tables) = fitted.map.files();
         part.tables.push((cold_map::FILE, tables));
         part.texts.push((ENCODER_FILE, text));
+        metrics.extend(fitted.by_name());
+    }
+    if let Some(fitted) = &of_users {
+        if let Some((text, tables)) = fitted.map.as_ref().map(UserMap::files) {
+            part.tables.push((user_map::FILE, tables));
+            part.texts.push((USER_ENCODER_FILE, text));
+        }
         metrics.extend(fitted.by_name());
     }
     if let Some(PartsFiles { texts, tables }) = &parts {

@@ -13,8 +13,8 @@
 //! `posterior_evaluation` (errors of the served posteriors) and [`prior_fit`] (prior of new users).
 //! `popularity` fits offsets alone.
 //! [`settings`], [`ratings`] and `side_features` are their input, `trained` and `state` the result.
-//! [`mod@cold_map`] fits features from attributes, [`parts`] adds computed ones; `engine_output` and `calibration` make versions
-//! from external engines; [`job`], [`input`] and [`progress`] are the child process and its files,
+//! [`mod@cold_map`] fits features from attributes, [`mod@user_map`] prior means from those of users, [`parts`] adds computed features;
+//! `engine_output` and `calibration` make versions from external engines; [`job`], [`input`] and [`progress`] are the child process and its files,
 //! in the formats of `celeris_formats`.
 
 mod als;
@@ -46,6 +46,7 @@ mod state;
 mod trained;
 mod trainer;
 mod tuning;
+pub mod user_map;
 
 pub use cold_map::{ColdMapInput, FittedColdMap, fit_cold_map};
 pub use error::RetrainError;
@@ -61,3 +62,4 @@ pub use settings::TrainSettings;
 pub use state::TrainerState;
 pub use trained::{Metrics, Trained};
 pub use trainer::train;
+pub use user_map::{FittedUserMap, UserMapInput, fit_user_map};

@@ -65,6 +65,7 @@
 //! | `store`                                 | [`Storage`]: opens and closes the others in order                    |
 //! | `verification`                          | damage: the write-ahead log on opening, everything in the background |
 //! | `history`, `items`, `registry`          | users' histories and snapshots; items and features; documents        |
+//! | `user_attributes`                       | attributes of users, in the order of the log                         |
 //! | `log`                                   | queue, committer, tickets; amendments, erasures and their scrubbing; |
 //! |                                         | look-up by position and id; checkpoints                              |
 //! | `decisions`                             | decisions, in their own database; independent of the log             |
@@ -100,6 +101,7 @@ mod replica;
 mod selection_states;
 mod spans;
 mod store;
+mod user_attributes;
 mod verification;
 
 pub use database::BytesWritten;
@@ -125,4 +127,5 @@ pub use replica::{Applied, Replica};
 pub use selection_states::SelectionStates;
 pub use spans::{ROOTS, SPANS};
 pub use store::Storage;
+pub use user_attributes::UserAttributes;
 pub use verification::Verification;

@@ -327,6 +327,12 @@ mod tests {
                 let ticket = storage.items().freeze(shard, &frozen(epoch)).unwrap();
                 return ticket.durable().await.unwrap();
             }
+            (9, _) => {
+                let attributes = json!({ "epoch": epoch }).as_object().unwrap().clone();
+                let attributes = if epoch % 4 == 0 { serde_json::Map::new() } else { attributes };
+                let ticket = storage.user_attributes().put(&films(), user, &attributes).unwrap();
+                return ticket.durable().await.unwrap();
+            }
             (8, _) => {
                 let shard = storage.log().shard_of(user);
                 return storage.log().pass_over(shard, &next_message(storage, user)).unwrap().durable().await.unwrap();

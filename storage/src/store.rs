@@ -25,6 +25,7 @@ use crate::options::StorageOptions;
 use crate::registry::Documents;
 use crate::replica::Replica;
 use crate::selection_states::SelectionStates;
+use crate::user_attributes::UserAttributes;
 use crate::verification::{self, Verification, Verifier};
 
 /// The blocks that are cached while the position of a copy is found out, or a store is cut.
@@ -213,7 +214,7 @@ impl Storage {
 
     /// Removes what the log of the store in `dir` has after a point, with all that was derived from it: the store learns
     /// as if it had never been there, except that what was retracted or erased meanwhile stays removed. The registry and
-    /// the attributes of items are not in the log, and stay as they are. If it fails, the store is not to be used.
+    /// the attributes of items and users are not in the log, and stay as they are. If it fails, the store is not to be used.
     ///
     /// # Errors
     /// As [`Storage::open_existing`]; `Corrupt`, `CorruptLog` or `Database`.
@@ -313,6 +314,13 @@ impl Storage {
     pub fn items(&self) -> Items<'_> {
         let Inner { database, space, log, catalog, .. } = &*self.inner;
         Items { database, space, log, catalog }
+    }
+
+    /// Attributes of users.
+    #[must_use]
+    pub fn user_attributes(&self) -> UserAttributes<'_> {
+        let Inner { database, log, .. } = &*self.inner;
+        UserAttributes { database, log }
     }
 
     /// Stored states of selections.

@@ -19,7 +19,7 @@ pub enum Needs {
 /// An operation: method and path as in the description, and what it needs.
 type Operation = (Method, &'static str, Needs);
 
-static OPERATIONS: [Operation; 75] = {
+static OPERATIONS: [Operation; 76] = {
     use Needs::{Filtered, Nothing, OfModel, OfNode};
     use Role::{Admin, Observe, Operate, Predict};
     [
@@ -40,6 +40,7 @@ static OPERATIONS: [Operation; 75] = {
         (Method::PUT, "/v1/models/{model}/personalizer/configurations/service", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/users", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/users/{user}", OfModel(Operate)),
+        (Method::PUT, "/v1/models/{model}/users/{user}", OfModel(Observe)),
         (Method::DELETE, "/v1/models/{model}/users/{user}", OfModel(Admin)),
         (Method::GET, "/v1/models/{model}/users/{user}/why/{item}", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/decisions", OfModel(Operate)),

@@ -37,6 +37,7 @@ pub async fn recommend(
         audience: AudienceFields {
             user: body.user,
             history: body.history,
+            attributes: body.attributes,
             users: body.users,
             aggregate: body.aggregate,
         }

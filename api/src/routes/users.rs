@@ -1,4 +1,4 @@
-//! Users: state, history and erasure.
+//! Users: state, attributes, history and erasure.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use celeris_model::{ItemId, ModelId, ModelName, ObservationId, Record, RecordKin
 use celeris_predictor::{Erased, PredictorError};
 use celeris_storage::observation_id;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::ApiError;
-use crate::extract::{InModel, OfUser, Params};
+use crate::extract::{Body, InModel, OfUser, Params};
 use crate::paging;
 use crate::schema::context::ContextFields;
 use crate::schema::ids::{Id, Name};
@@ -132,8 +133,27 @@ pub struct User {
     weights: Vec<f64>,
     /// A hash of weights and uncertainty, in hexadecimal; equal hashes mean bitwise equal states.
     state_hash: String,
+    /// The attributes given by a caller; null if there are none.
+    attributes: Option<Map<String, Value>>,
     /// The latest events, newest first.
     history: Vec<UserEvent>,
+}
+
+/// Attributes of a user.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserBody {
+    /// Attributes by name; they replace all previous attributes, and an empty object removes them.
+    attributes: Map<String, Value>,
+}
+
+/// A user whose attributes are on disk and count from now on.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct UserDescribed {
+    #[schema(value_type = Id)]
+    user: UserId,
+    /// The count of the user's events, of which this is none.
+    user_epoch: u64,
 }
 
 /// The receipt of an erasure: what was removed, and what remains until when.
@@ -211,7 +231,7 @@ impl From<ReadingTraining> for Training {
 }
 
 pub fn router() -> OpenApiRouter<Node> {
-    OpenApiRouter::new().routes(routes!(list_users)).routes(routes!(get_user, erase_user))
+    OpenApiRouter::new().routes(routes!(list_users)).routes(routes!(get_user, put_user, erase_user))
 }
 
 fn event(model: ModelId, sequence: Sequence, record: Record) -> UserEvent {
@@ -282,11 +302,26 @@ async fn get_user(
         observations: view.observations,
         weights: view.weights,
         state_hash: format!("{:016x}", view.state_hash),
+        attributes: view.attributes,
         history: view.history.into_iter().map(|(sequence, record)| event(id, sequence, record)).collect(),
     }))
 }
 
-/// Erases a user: history, states, cached predictions and decisions, for every model of the stream.
+/// Sets the attributes of a user, for every model of the stream. Predictions reflect them as soon as the request is
+/// answered, if the active version was trained with attributes of users.
+#[utoipa::path(put, path = "/v1/models/{model}/users/{user}", tag = "users", request_body = UserBody,
+    params(OfUser),
+    responses((status = 200, body = UserDescribed)))]
+async fn put_user(
+    State(node): State<Node>,
+    OfUser { model, user }: OfUser,
+    Body(UserBody { attributes }): Body<UserBody>,
+) -> Result<Json<UserDescribed>, ApiError> {
+    let user_epoch = node.predictor.ingest().describe_user(&model, &user, attributes).await?.0;
+    Ok(Json(UserDescribed { user, user_epoch }))
+}
+
+/// Erases a user: history, attributes, states, cached predictions and decisions, for every model of the stream.
 ///
 /// The receipt lists what still derives from the user's data, and until when. Later observations
 /// under the same id belong to a new user.

@@ -70,7 +70,7 @@ pub struct PartReason {
     contribution: f64,
 }
 
-/// A score and its terms: `prior`, all contributions of `because`, and `others` sum to it.
+/// A score and its terms: `prior`, `of_attributes`, all contributions of `because`, and `others` sum to it.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WhyReply {
     #[schema(value_type = Id)]
@@ -87,8 +87,11 @@ pub struct WhyReply {
     std_error: f32,
     /// Whether anything is known of the item; otherwise it is scored as an average item.
     known: bool,
-    /// The score of a user without observations.
+    /// The score of a user of whom nothing is known.
     prior: f64,
+    /// What the attributes of the user add to the score; absent if there are none, or the version knows none of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_attributes: Option<f64>,
     /// The observations with the largest contributions by magnitude, largest first.
     because: Vec<Reason>,
     /// The sum of the contributions of all other observations.
@@ -145,6 +148,7 @@ async fn explain_score(
         std_error: why.estimate.std_error,
         known: why.known,
         prior: why.prior,
+        of_attributes: why.of_attributes,
         because: why.because.into_iter().map(Reason::from).collect(),
         others: why.others,
         observations: why.observations,

@@ -51,7 +51,7 @@ pub struct Rule {
 /// An operation: method and path as in the description.
 type Operation = (Method, &'static str, Route, Repeat);
 
-static OPERATIONS: [Operation; 75] = {
+static OPERATIONS: [Operation; 76] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
         Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Event, Lines, Observation, UserInBody, UserInPath,
@@ -74,6 +74,7 @@ static OPERATIONS: [Operation; 75] = {
         (Method::PUT, "/v1/models/{model}/personalizer/configurations/service", Coordinator, Safe),
         (Method::GET, "/v1/models/{model}/users", Any, Safe),
         (Method::GET, "/v1/models/{model}/users/{user}", UserInPath, Safe),
+        (Method::PUT, "/v1/models/{model}/users/{user}", UserInPath, Safe),
         (Method::DELETE, "/v1/models/{model}/users/{user}", UserInPath, Safe),
         (Method::GET, "/v1/models/{model}/users/{user}/why/{item}", UserInPath, Safe),
         (Method::GET, "/v1/models/{model}/decisions", Decisions, Safe),

@@ -4,6 +4,7 @@
 use celeris_model::{Context, ItemId, Timestamp, UserId};
 use celeris_predictor::{Aggregate, Audience, PastItem};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::context::ContextFields;
@@ -86,6 +87,7 @@ impl From<AggregateBody> for Aggregate {
 pub struct AudienceFields {
     pub user: Option<UserId>,
     pub history: Option<Vec<PastBody>>,
+    pub attributes: Option<Map<String, Value>>,
     pub users: Option<Vec<UserId>>,
     pub aggregate: Option<AggregateBody>,
 }
@@ -94,15 +96,21 @@ impl TryFrom<AudienceFields> for Audience {
     type Error = ApiError;
 
     fn try_from(fields: AudienceFields) -> Result<Self, ApiError> {
-        let AudienceFields { user, history, users, aggregate } = fields;
+        let AudienceFields { user, history, attributes, users, aggregate } = fields;
         if aggregate.is_some() && users.is_none() {
             return Err(ApiError::field("aggregate", "only valid with `users`; leave it out"));
         }
+        if attributes.is_some() && history.is_none() {
+            let remedy =
+                "only valid with `history`, which may be empty; those of a known user are set by PUT …/users/{user}";
+            return Err(ApiError::field("attributes", remedy));
+        }
         match (user, history, users) {
             (Some(user), None, None) => Ok(Self::User(user)),
-            (None, Some(history), None) => {
-                Ok(Self::Anonymous(history.into_iter().map(PastItem::try_from).collect::<Result<_, _>>()?))
-            }
+            (None, Some(history), None) => Ok(Self::Anonymous {
+                past: history.into_iter().map(PastItem::try_from).collect::<Result<_, _>>()?,
+                attributes: attributes.unwrap_or_default(),
+            }),
             (None, None, Some(users)) => {
                 Ok(Self::Group { users, by: aggregate.map_or_else(Aggregate::default, Into::into) })
             }

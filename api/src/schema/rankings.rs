@@ -10,6 +10,7 @@ use celeris_retrieval::{Filter, catalog};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::audience::{AggregateBody, PastBody};
@@ -189,6 +190,8 @@ pub struct RecommendBody {
     /// The history of an anonymous user. It is not stored, and no decision is recorded.
     #[schema(max_items = 1000)]
     pub history: Option<Vec<PastBody>>,
+    /// Attributes of the anonymous user, as those of a user; only with `history`. They are not stored.
+    pub attributes: Option<Map<String, Value>>,
     /// A group of users, ranked greedily. No decision is recorded.
     #[schema(value_type = Option<Vec<IdOrInteger>>, min_items = 2, max_items = 16)]
     pub users: Option<Vec<UserId>>,

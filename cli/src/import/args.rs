@@ -55,6 +55,9 @@ pub struct Args {
     /// Columns that describe items: of a file of items, or of rows of feedback that repeat them. Lists are split at `|`.
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
     attributes: Vec<String>,
+    /// Columns that describe users: of a file of users, with a row for each. Lists are split at `|`.
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    user_attributes: Vec<String>,
     /// Columns that are fields of the context of their row, such as device,hour. Lists are split at `|`.
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
     context: Vec<String>,
@@ -102,6 +105,7 @@ impl Args {
         rules.weight = self.weight;
         rules.feedback = self.feedback.clone();
         rules.attributes = self.attributes.clone();
+        rules.user_attributes = self.user_attributes.clone();
         rules.context = self.context.clone();
         Ok(rules)
     }

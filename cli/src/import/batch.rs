@@ -24,8 +24,10 @@ pub struct Counts {
     pub duplicates: u64,
     /// Not sent, because their kind of feedback is left out.
     pub left_out: u64,
-    /// Rows that describe users.
+    /// Users whose attributes were sent.
     pub users: u64,
+    /// Rows that say nothing of their user.
+    pub undescribed: u64,
     /// Not sent, because they are bad.
     pub skipped: u64,
     /// Sent, and refused by the node.

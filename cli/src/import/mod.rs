@@ -2,8 +2,9 @@
 //!
 //! Reading and mapping are in `celeris-import`. Here: [`args`] is the command line ([`row_args`]
 //! the part that `evaluate` shares), [`node`] the
-//! HTTP client, [`sending`] sends the observations and items of the checked files, [`patience`] waits for a node that is away, [`resume`]
-//! keeps how far the import has come, [`bad_rows`] writes the rows set aside, [`progress`] and [`report`] are what the user sees.
+//! HTTP client, [`sending`] sends the observations and items of the checked files, [`users`] the users, [`patience`] waits
+//! for a node that is away, [`resume`] keeps how far the import has come, [`bad_rows`] writes the rows set aside,
+//! [`progress`] and [`report`] are what the user sees.
 
 mod args;
 pub mod bad_rows;
@@ -15,12 +16,13 @@ pub mod report;
 mod resume;
 pub mod row_args;
 mod sending;
+mod users;
 
 use std::time::{Duration, Instant};
 
 use celeris_datasets::movielens::read_beside;
 use celeris_import::check::Checked;
-use celeris_import::items::Content;
+use celeris_import::described::Content;
 use celeris_import::layout::Layout;
 use celeris_import::source::is_dsjson;
 use celeris_import::{Finding, ImportError, Input, Origin, Rules, check, find};
@@ -198,10 +200,16 @@ fn check_all(
         }
         checked.push(found);
     }
-    let describes = |checked: &Checked| checked.content != Content::Observations;
+    let describes = |checked: &Checked| checked.items.is_some();
     if !rules.attributes.is_empty() && !checked.is_empty() && !checked.iter().any(describes) {
         let names = rules.attributes.join(", ");
         return Err(Failure::bad_input(format!("--attributes {names}: no file has such columns")));
+    }
+    let is_of_users = |checked: &Checked| checked.content == Content::Users;
+    if !rules.user_attributes.is_empty() && !checked.is_empty() && !checked.iter().any(is_of_users) {
+        let names = rules.user_attributes.join(", ");
+        let needed = "no file has such columns and one of users; name its column of users by --map user=COLUMN";
+        return Err(Failure::bad_input(format!("--user-attributes {names}: {needed}")));
     }
     Ok(checked)
 }
@@ -222,7 +230,9 @@ fn send_all(
             continue;
         }
         let Some(found) = checked.next() else { continue };
-        sending.counts.users += found.users;
+        if let Some(users) = &found.users {
+            sending.users(input, users)?;
+        }
         if let Some(items) = &found.items {
             sending.items(input, items, found.content)?;
         }

@@ -70,6 +70,13 @@ pub enum Answer {
     Unavailable(String),
 }
 
+/// The answer to the attributes of one user.
+pub enum UserAnswer {
+    Taken,
+    /// With the reason.
+    Refused(String),
+}
+
 impl Node {
     /// Finds the model on the node. `suitable_loss` is asked for the advice if there is none.
     ///
@@ -97,6 +104,22 @@ impl Node {
             Some(found) if found["id"].as_u64() == self.id => Still::Same,
             Some(_) => Still::CreatedAgain,
         })
+    }
+
+    /// Sets the attributes of a user, whose id is escaped.
+    ///
+    /// # Errors
+    /// If the node does not answer, or refuses more than these attributes.
+    pub fn put_user(&self, user: &str, body: &[u8]) -> Result<UserAnswer, Unanswered> {
+        let path = format!("/v1/models/{}/users/{user}", self.model);
+        let mut response = self.client.put_once(&path, body)?;
+        if matches!(response.status().as_u16(), 400 | 413 | 422) {
+            let problem: Value = response.body_mut().read_json().unwrap_or_default();
+            let detail = problem["detail"].as_str().unwrap_or("refused without a reason");
+            return Ok(UserAnswer::Refused(detail.to_owned()));
+        }
+        self.client.accepted(response).map_err(Unanswered::Refused)?;
+        Ok(UserAnswer::Taken)
     }
 
     /// Sends lines to a resource of the model, and calls `on_answer` with the index of each line

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use celeris_import::check::{Checked, CheckedItems, CheckedObservations};
+use celeris_import::check::{Checked, CheckedDescriptions, CheckedObservations};
 use celeris_import::display::{self, name};
 use celeris_import::mapping::listed;
 use celeris_import::source::unreadable;
@@ -28,10 +28,10 @@ pub fn mapping_line(checked: &Checked) -> String {
         }
     }
     if let Some(items) = &checked.items {
-        let _ = write!(line, " items by {}", name(&items.item_column));
+        let _ = write!(line, " items by {}", name(&items.id_column));
     }
-    if checked.users > 0 {
-        let _ = write!(line, " {} users, which are left out: users have no attributes here", checked.users);
+    if let Some(users) = &checked.users {
+        let _ = write!(line, " users by {}", name(&users.id_column));
     }
     if let Some(columns) = unreadable(&checked.unreadable) {
         let _ = write!(line, "; columns that cannot be read: {columns}");
@@ -63,7 +63,7 @@ pub fn first_bad(row: &BadRow, bad: u64) -> Failure {
 /// A failure with what was done before it.
 pub fn with_counts(failure: Failure, counts: &Counts) -> Failure {
     let done = match counts {
-        Counts { before: 0, taken: 0, duplicates: 0, described: 0, .. } => "nothing was taken".to_owned(),
+        Counts { before: 0, taken: 0, duplicates: 0, described: 0, users: 0, .. } => "nothing was taken".to_owned(),
         counts => format!(
             "before that, {}; the same command goes on once this is mended, and takes nothing twice",
             summary(counts)
@@ -76,7 +76,7 @@ pub fn with_counts(failure: Failure, counts: &Counts) -> Failure {
 }
 
 fn summary(counts: &Counts) -> String {
-    let Counts { before, taken, duplicates, skipped, refused, described, left_out, users, .. } = counts;
+    let Counts { before, taken, duplicates, skipped, refused, described, left_out, users, undescribed, .. } = counts;
     let mut parts = Vec::new();
     if *before > 0 {
         parts.push(format!("{before} observations were acknowledged before"));
@@ -84,15 +84,18 @@ fn summary(counts: &Counts) -> String {
     if *described > 0 {
         parts.push(format!("{described} items described"));
     }
-    if *described == 0 || taken + duplicates + refused > 0 {
+    if *users > 0 {
+        parts.push(format!("{users} users described"));
+    }
+    if *described + *users == 0 || taken + duplicates + refused > 0 {
         parts.push(format!("{taken} observations taken, {duplicates} were there already"));
     }
     parts.push(format!("{skipped} skipped, {refused} refused"));
     if *left_out > 0 {
         parts.push(format!("{left_out} of kinds of feedback without a label left out"));
     }
-    if *users > 0 {
-        parts.push(format!("{users} users left out, since users have no attributes here"));
+    if *undescribed > 0 {
+        parts.push(format!("{undescribed} users left out of whom nothing is said"));
     }
     parts.join(", ")
 }
@@ -109,7 +112,7 @@ pub fn last_line(counts: &Counts, took: Duration, bad_rows: Option<&Path>) {
     if counts.contradictions > 0 {
         let _ = write!(
             line,
-            "; {} rows describe their item differently from its first row, which counts",
+            "; {} rows describe their item or user differently from its first row, which counts",
             counts.contradictions
         );
     }
@@ -177,11 +180,10 @@ pub fn dry_run(args: &Args, checked: &[Checked], is_model_known: bool) -> Result
             of_observations(&mut text, file, observations);
         }
         if let Some(items) = &file.items {
-            of_items(&mut text, file, items);
+            of_described(&mut text, file, (items, "items"));
         }
-        if file.users > 0 {
-            let _ =
-                writeln!(text, "  {} rows describe users, and are left out: users have no attributes here", file.users);
+        if let Some(users) = &file.users {
+            of_described(&mut text, file, (users, "users"));
         }
         if let Some(columns) = unreadable(&file.unreadable) {
             let _ = writeln!(text, "  columns that cannot be read: {columns}");
@@ -264,10 +266,10 @@ fn of_observations(text: &mut String, file: &Checked, found: &CheckedObservation
     }
 }
 
-fn of_items(text: &mut String, file: &Checked, found: &CheckedItems) {
-    let _ = writeln!(text, "  items by {}", name(&found.item_column));
+fn of_described(text: &mut String, file: &Checked, (found, what): (&CheckedDescriptions, &str)) {
+    let _ = writeln!(text, "  {what} by {}", name(&found.id_column));
     for row in &found.first {
-        let _ = writeln!(text, "    {}: {}", row.item, serde_json::Value::from(row.attributes.clone()));
+        let _ = writeln!(text, "    {}: {}", row.id, serde_json::Value::from(row.attributes.clone()));
     }
-    let _ = writeln!(text, "  {} rows describe items, {} are bad", found.good, file.bad);
+    let _ = writeln!(text, "  {} rows describe {what}, {} are bad", found.good, file.bad);
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use celeris_datasets::ItemInfo;
-use celeris_import::check::{CheckedItems, CheckedObservations};
+use celeris_import::check::{CheckedDescriptions, CheckedObservations};
+use celeris_import::described::Content;
 use celeris_import::error::{Fault, Place, PlaceUnit};
-use celeris_import::items::Content;
-use celeris_import::{BadRow, Input, ItemRows, Observations, Rules};
+use celeris_import::{BadRow, DescribedRows, Input, Observations, Rules};
 use serde_json::json;
 
 use super::bad_rows::BadRowsFile;
@@ -24,10 +24,10 @@ const PROGRESS_ROWS: u64 = 4096;
 
 /// Sends rows, and keeps count.
 pub struct Sending<'a> {
-    node: &'a Node,
+    pub(super) node: &'a Node,
     pub rules: &'a Rules,
-    bad_rows: Option<BadRowsFile>,
-    progress: &'a Progress,
+    pub(super) bad_rows: Option<BadRowsFile>,
+    pub(super) progress: &'a Progress,
     pub resume: Option<Resume>,
     /// How long a node that does not answer is waited for.
     wait: Duration,
@@ -78,15 +78,15 @@ impl<'a> Sending<'a> {
     }
 
     /// Sends the attributes of the items of a file.
-    pub fn items(&mut self, input: &Input, checked: &CheckedItems, content: Content) -> Result<(), Failure> {
+    pub fn items(&mut self, input: &Input, checked: &CheckedDescriptions, content: Content) -> Result<(), Failure> {
         self.progress.begin("describing", input);
-        let mut rows = ItemRows::open(input, self.rules)?;
+        let mut rows = DescribedRows::open(input, self.rules, content)?;
         let mut batch = Batch::default();
         loop {
             match rows.advance(&checked.kinds) {
                 Ok(None) => break,
                 Ok(Some(row)) => {
-                    let line = json!({"item": row.item, "attributes": row.attributes}).to_string();
+                    let line = json!({"item": row.id, "attributes": row.attributes}).to_string();
                     let raw = if self.bad_rows.is_some() { rows.raw() } else { Vec::new() };
                     batch.push(line.as_bytes(), rows.place(), raw);
                 }
@@ -262,12 +262,12 @@ impl<'a> Sending<'a> {
         Ok(has)
     }
 
-    fn patience(&self) -> Patience<'a> {
+    pub(super) fn patience(&self) -> Patience<'a> {
         Patience::new(self.node.client.url(), self.wait, self.progress)
     }
 
     /// Writes a bad row to the file for it, or fails.
-    fn set_aside(&mut self, fault: Fault) -> Result<(), Failure> {
+    pub(super) fn set_aside(&mut self, fault: Fault) -> Result<(), Failure> {
         match (fault, &mut self.bad_rows) {
             (Fault::File(error), _) => Err(error.into()),
             (Fault::Row(row), None) => Err(report::first_bad(&row, 1)),

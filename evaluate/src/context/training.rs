@@ -7,7 +7,7 @@ use celeris_datasets::TemporaryFolder;
 use celeris_datasets::synthetic::clicks::{ClickRow, Clicks, GENRES};
 use celeris_datasets::synthetic::{DEVICES, HOUR_EDGES};
 use celeris_features::{LoadedVersion, read_version};
-use celeris_formats::item_attributes::AttributesWriter;
+use celeris_formats::attributes::AttributesWriter;
 use celeris_model::{Context, Loss, ModelName, VersionId};
 use celeris_retrain::{Algorithm, InputFile, Job, JobPart, run_job};
 use serde_json::{Value, json};
@@ -103,6 +103,7 @@ impl Training {
             observations: self.observations.clone(),
             pinned_items: None,
             item_attributes: Some(self.attributes.clone()),
+            user_attributes: None,
             parts,
             objects: None,
             parent: Some(VersionId(1)),

@@ -41,6 +41,7 @@ pub fn write_job(folder: &Path, data: &Data, count: usize, dim: usize) -> anyhow
         observations: InputFile::sealed(&path)?,
         pinned_items: None,
         item_attributes: None,
+        user_attributes: None,
         parts: Vec::new(),
         objects: None,
         parent: Some(VersionId(1)),

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use celeris_formats::item_attributes::{attributes_table, read_attributes};
+use celeris_formats::attributes::{attributes_table, read_attributes};
 use celeris_formats::version_dir::{PART_ATTRIBUTES_FILE, PARTS_FILE, object_file};
 use celeris_formats::{FormatError, Manifest, ParquetFile, RecordBatch, checked_file, part_moments};
 use celeris_model::ItemId;

@@ -46,11 +46,13 @@ fn write_with_choices(dir: &Path, choices: &[f32]) {
 fn a_version_reads_back_as_written() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
-    let LoadedVersion { manifest, theta: read, prior: read_prior, cold_map, parts } = read_version(dir.path()).unwrap();
+    let LoadedVersion { manifest, theta: read, prior: read_prior, cold_map, user_map, parts } =
+        read_version(dir.path()).unwrap();
     assert!(parts.is_none());
     assert_eq!(read, theta());
     assert_eq!(read_prior, prior());
     assert_eq!(cold_map, None, "the training knew no attributes");
+    assert_eq!(user_map, None);
     assert_eq!(manifest.parent, Some(VersionId(1)));
     assert_eq!(manifest.metrics["rmse"].to_bits(), 0.123_456_789_012_345_67_f64.to_bits());
 }

@@ -9,7 +9,7 @@ use super::Subject;
 use crate::kinds::Kind;
 use crate::mapping::listed;
 
-const USER: &str = "USER_ID";
+pub(crate) const USER: &str = "USER_ID";
 pub(crate) const ITEM: &str = "ITEM_ID";
 const TIME: &str = "TIMESTAMP";
 pub(crate) const EVENT_TYPE: &str = "EVENT_TYPE";

@@ -2,7 +2,7 @@
 
 use super::Rules;
 use crate::layout::gorse::NO_TIME;
-use crate::layout::personalize::{EVENT_TYPE, EVENT_VALUE, ITEM, RESERVED, Schema, has, name_of};
+use crate::layout::personalize::{EVENT_TYPE, EVENT_VALUE, ITEM, RESERVED, Schema, USER, has, name_of};
 use crate::layout::{Layout, Subject};
 use crate::mapping::{Role, Wish, plain};
 use crate::times::TimeUnit;
@@ -38,7 +38,7 @@ fn wish(rules: &mut Rules, role: Role, column: &str) {
     }
 }
 
-/// Columns that are not reserved are circumstances of interactions and attributes of items, of the types in the schema.
+/// Columns that are not reserved are circumstances of interactions and attributes of items and users, of the types in the schema.
 fn of_personalize(rules: &mut Rules, subject: Subject, columns: &[String]) -> Result<(), String> {
     let schema = rules.schemas.iter().find(|schema| schema.subject() == subject);
     if schema.is_none() && !rules.schemas.is_empty() {
@@ -53,7 +53,11 @@ fn of_personalize(rules: &mut Rules, subject: Subject, columns: &[String]) -> Re
     };
     rules.kinds = schema.map(Schema::kinds).unwrap_or_default();
     match subject {
-        Subject::Users => {}
+        Subject::Users => {
+            if rules.user_attributes.is_empty() {
+                rules.user_attributes = others.into_iter().filter(|name| name != USER).collect();
+            }
+        }
         Subject::Items => {
             if rules.attributes.is_empty() {
                 rules.attributes = others.into_iter().filter(|name| name != ITEM).collect();

@@ -8,8 +8,8 @@ use crate::display::name;
 use crate::input::Input;
 use crate::kinds::Kind;
 use crate::labels::LabelsOf;
-use crate::layout::Layout;
 use crate::layout::personalize::Schema;
+use crate::layout::{Layout, Subject};
 use crate::mapping::{Mapping, Role, Wish, column_of, listed, plain, role_of};
 use crate::source::{Reading, Rows};
 use crate::times::TimeUnit;
@@ -35,6 +35,8 @@ pub struct Rules {
     pub time_unit: Option<TimeUnit>,
     /// Columns of item attributes.
     pub attributes: Vec<String>,
+    /// Columns of user attributes, in files of users.
+    pub user_attributes: Vec<String>,
     /// Columns of fields of the context.
     pub context: Vec<String>,
     /// Schemas of files of Amazon Personalize.
@@ -105,6 +107,11 @@ impl Rules {
         Ok(rules)
     }
 
+    /// The columns of attributes of what rows describe.
+    pub(crate) fn attributes_of(&self, subject: Subject) -> &[String] {
+        if subject == Subject::Users { &self.user_attributes } else { &self.attributes }
+    }
+
     /// The type of a column, as far as a schema gives it.
     pub(crate) fn kind_of(&self, column: &str) -> Kind {
         self.kinds.iter().find(|(name, _)| name == column).map_or_else(Kind::default, |(_, kind)| *kind)
@@ -141,7 +148,7 @@ pub(crate) fn check_complete(mapping: &Mapping, rules: &Rules, columns: &[String
         (Some(user), None) => {
             return Err(format!(
                 "no column for the item among {listed}; name it by --map item=COLUMN. If the rows describe users (column \
-                 {}), they cannot be imported: users have no attributes, only items do",
+                 {}), name their columns by --user-attributes",
                 name(&user.name)
             ));
         }

@@ -1,6 +1,6 @@
 //! What Gorse writes: JSON lines, its binary dump, and CSV.
 
-use celeris_import::items::Content;
+use celeris_import::described::Content;
 use celeris_import::labels::{LabelOf, LabelsOf};
 use celeris_import::layout::{Layout, Subject};
 use celeris_import::{Finding, Input, Rules, find};
@@ -195,7 +195,7 @@ fn items_have_categories_labels_and_their_hiding() {
     for name in ["items.jsonl", "dump.bin"] {
         let (found, contradictions) = items(&inputs(&folder, name)[0], &rules(&[]));
         let found: Vec<(&str, Value)> =
-            found.iter().map(|row| (row.item.as_str(), Value::from(row.attributes.clone()))).collect();
+            found.iter().map(|row| (row.id.as_str(), Value::from(row.attributes.clone()))).collect();
         assert_eq!((found, contradictions), (expected_items(), 0), "{name}");
     }
     let (found, _) = items(&inputs(&folder, "items.csv")[0], &rules(&[]));
@@ -211,7 +211,7 @@ fn a_dump_has_the_observations_of_an_export_with_their_ids() {
     let of_dump = inputs(&folder, "dump.bin");
     assert_eq!(taken(&of_dump[1], &rules), of_export);
     let (users, _) = checked(&of_dump[2], &rules).unwrap();
-    assert_eq!((users.content, users.users), (Content::Users, 2));
+    assert_eq!((users.content, users.users.unwrap().good), (Content::Users, 2));
 
     // Gorse notes when it took the feedback again, and comments change: the feedback is the same.
     let later = FEEDBACK.replace("\"Updated\":\"2024-03-02", "\"Updated\":\"2025-01-01").replace("nice", "very nice");

@@ -120,7 +120,7 @@ fn attributes_have_one_type_in_a_column() {
     let attributes = ["title", "price", "genres", "available", "note"].map(str::to_owned).to_vec();
     let (rows, contradictions) = items(&folder.input("items.csv").unwrap(), &Rules { attributes, ..rules(&[]) });
     let shown: Vec<String> =
-        rows.iter().map(|row| format!("{} {}", row.item, serde_json::Value::from(row.attributes.clone()))).collect();
+        rows.iter().map(|row| format!("{} {}", row.id, serde_json::Value::from(row.attributes.clone()))).collect();
     assert_eq!(
         shown,
         [

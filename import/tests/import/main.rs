@@ -15,7 +15,7 @@ use celeris_import::check::CheckedObservations;
 use celeris_import::error::Fault;
 use celeris_import::mapping::Wish;
 use celeris_import::{
-    BadRow, Checked, Finding, ImportError, Input, ItemRow, ItemRows, Observations, Rules, Taken, check, find,
+    BadRow, Checked, DescribedRow, DescribedRows, Finding, ImportError, Input, Observations, Rules, Taken, check, find,
 };
 use tempfile::TempDir;
 
@@ -80,10 +80,10 @@ fn taken_of(bytes: &[u8], rules: &Rules) -> Vec<Taken> {
     taken(&folder.input("file.csv").unwrap(), rules)
 }
 
-fn items(input: &Input, rules: &Rules) -> (Vec<ItemRow>, u64) {
+fn items(input: &Input, rules: &Rules) -> (Vec<DescribedRow>, u64) {
     let (checked, _) = checked(input, rules).unwrap();
-    let mut rows = ItemRows::open(input, rules).unwrap();
-    let kinds = checked.items.unwrap().kinds;
+    let mut rows = DescribedRows::open(input, rules, checked.content).unwrap();
+    let kinds = checked.items.or(checked.users).unwrap().kinds;
     let mut items = Vec::new();
     loop {
         match rows.advance(&kinds) {

@@ -33,7 +33,7 @@ fn unknown_columns_are_named_with_the_option_that_names_them() {
             "wer,product_id,stars\n1,2,3\n",
             &["no column for the user among wer, product_id, stars", "--map user=COLUMN", "--attributes"],
         ),
-        ("customer_id,age\n1,2\n", &["no column for the item", "--map item=COLUMN", "users have no attributes"]),
+        ("customer_id,age\n1,2\n", &["no column for the item", "--map item=COLUMN", "--user-attributes"]),
         (
             "user,item,price\n1,2,3\n",
             &["no column for the label among user, item, price", "--label-from COLUMN", "--label 1", "implicit"],
@@ -183,10 +183,13 @@ fn a_field_that_begins_late_in_json_lines_is_named_with_its_line() {
 }
 
 #[test]
-fn attributes_of_users_are_refused() {
+fn attributes_of_users_are_those_of_a_file_of_users() {
     let attributes = |name: &str| Rules { attributes: vec![name.to_owned()], ..rules(&[]) };
     let text = "user_id,item,label,user_age,title\n1,2,3,40,Heat\n";
-    assert_message(text, &attributes("user_age"), &["user_age", "users have no attributes", "only items do"]);
+    assert_message(text, &attributes("user_age"), &["user_age", "--user-attributes", "in a file of users"]);
+    let of_users = Rules { user_attributes: vec!["user_age".to_owned()], ..rules(&[]) };
+    assert_message(text, &of_users, &["shop.csv: --user-attributes user_age", "a file of their own"]);
+    assert_message("user_id,user_age\nu1,40\n", &of_users, &["nothing is wrong"]);
     assert_message("item,title\n1,Heat\n", &attributes("titel"), &["no column \"titel\"", "item, title"]);
     assert_message(text, &attributes("title"), &["nothing is wrong"]);
 }

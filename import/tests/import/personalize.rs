@@ -91,7 +91,8 @@ fn a_program_that_is_named_decides_where_columns_do_not() {
     let folder = Folder::of(&[("u.csv", b"USER_ID,AGE\nu1,30\n"), ("x.csv", b"a,b\n1,2\n")]);
     let users = input(&folder, "u.csv", Some(Program::Personalize)).unwrap();
     assert_eq!(users.layout, Layout::Personalize(Subject::Users));
-    assert_eq!(checked(&users, &rules(&[])).unwrap().0.users, 1);
+    let (rows, _) = items(&users, &rules(&[]));
+    assert_eq!((rows[0].id.as_str(), Value::from(rows[0].attributes.clone())), ("u1", serde_json::json!({"AGE": 30})));
     let problem = input(&folder, "x.csv", Some(Program::Personalize)).unwrap_err();
     assert!(problem.contains("x.csv: no columns USER_ID and ITEM_ID"), "{problem}");
 }

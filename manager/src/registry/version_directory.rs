@@ -46,10 +46,10 @@ pub(crate) fn serving(
     (version, half_life): (VersionId, Option<HalfLife>),
     loaded: LoadedVersion,
 ) -> Result<ServingVersion, ManagerError> {
-    let LoadedVersion { theta, prior, cold_map, parts, manifest } = loaded;
+    let LoadedVersion { theta, prior, cold_map, user_map, parts, manifest } = loaded;
     let model = (record.config.name.clone(), record.id);
     let learning = record.config.learning(prior, half_life, manifest.label_range);
-    let serving = ServingVersion::new(model, version, theta, learning)?.with_cold_map(cold_map);
+    let serving = ServingVersion::new(model, version, theta, learning)?.with_cold_map(cold_map).with_user_map(user_map);
     // The dimension belongs to the version; that of the model is the next version's.
     Ok(serving.with_parts(parts, record.config.features.table_dim(manifest.dim)))
 }

@@ -261,6 +261,7 @@ fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles
         observations: export.observations,
         pinned_items: export.pinned_items,
         item_attributes: export.item_attributes.filter(|_| *engine != Engine::Popularity),
+        user_attributes: export.user_attributes.filter(|_| *engine != Engine::Popularity),
         objects: (!parts.is_empty()).then(|| OBJECTS.into()),
         parts,
         parent: Some(record.active),

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use celeris_formats::{AttributesWriter, ObservationRow, ObservationsWriter, pinned_items};
-use celeris_model::{ItemId, Partition, Sequence};
+use celeris_model::{ItemId, Partition, Sequence, StreamName, UserId};
 use celeris_retrain::InputFile;
 use celeris_storage::{LogRange, Storage, Watermark, faults, observation_id};
 
@@ -17,6 +17,9 @@ use crate::settings::Engine;
 /// Items read at a time while their features and attributes are collected.
 const PAGE_ITEMS: usize = 1000;
 
+/// Users read at a time while their attributes are collected.
+const PAGE_USERS: usize = 1000;
+
 /// Files of a training input.
 pub(super) struct Export {
     pub(super) observations: InputFile,
@@ -25,6 +28,8 @@ pub(super) struct Export {
     pub(super) pinned_items: Option<InputFile>,
     /// The attributes of items, if any item has some.
     pub(super) item_attributes: Option<InputFile>,
+    /// The attributes of users, if any user has some.
+    pub(super) user_attributes: Option<InputFile>,
     /// End of the exported part of the log.
     pub(super) watermark: Watermark,
     /// Records left out for the gate.
@@ -129,8 +134,47 @@ pub(super) fn export(
         None => None,
     };
     let Items { pinned, attributes } = export_items(storage, record, dir)?;
-    let holdout = holdout.clone();
-    Ok(Export { observations, held_out, pinned_items: pinned, item_attributes: attributes, watermark, holdout })
+    Ok(Export {
+        observations,
+        held_out,
+        pinned_items: pinned,
+        item_attributes: attributes,
+        user_attributes: export_users(storage, &config.stream, dir)?,
+        watermark,
+        holdout: holdout.clone(),
+    })
+}
+
+/// The attributes of the users who have events. Those of others teach nothing, and would be in the file of a training
+/// that their erasure does not know of.
+fn export_users(storage: &Storage, stream: &StreamName, dir: &Path) -> Result<Option<InputFile>, ManagerError> {
+    let (users, histories) = (storage.user_attributes(), storage.histories());
+    let file = dir.join("user_attributes.parquet");
+    let mut writer = None;
+    let mut after = None;
+    loop {
+        let page = users.list(stream, after.as_ref(), PAGE_USERS)?;
+        let mut active = Vec::with_capacity(page.len());
+        for (user, attributes) in &page {
+            if histories.last_epoch(stream, user)?.0 > 0 {
+                active.push((user, attributes));
+            }
+        }
+        if !active.is_empty() {
+            let writer = match &mut writer {
+                Some(writer) => writer,
+                none => none.insert(AttributesWriter::<UserId>::create(&file)?),
+            };
+            writer.write(active)?;
+        }
+        match page.last() {
+            Some((last, _)) if page.len() == PAGE_USERS => after = Some(last.clone()),
+            _ => break,
+        }
+    }
+    let Some(writer) = writer else { return Ok(None) };
+    writer.finish()?;
+    Ok(Some(InputFile::sealed(&file)?))
 }
 
 /// Item files of a training input.

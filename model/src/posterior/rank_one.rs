@@ -18,7 +18,7 @@ use celeris_kernel as kernel;
 /// anyway: a step then reads and writes the matrix once instead of reading it twice.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State<T> {
-    /// Length `dim`, shifted by the user's choices and the recent bias if there are any.
+    /// Length `dim`, shifted by the user's choices, profile and recent bias if there are any.
     pub(crate) weights: Vec<T>,
     /// The weights without these shifts; empty if there are none (see [`super::choices`] and [`super::recent_bias`]).
     pub(crate) unshifted: Vec<T>,
@@ -156,14 +156,21 @@ impl<T: Steps> State<T> {
         });
     }
 
-    /// Shifts the weights by the user's choices, `A^-1 pull` with `pull = Lambda p`, then the last one by the
+    /// Takes the shift of the weights back.
+    pub(crate) fn unshift(&mut self) {
+        if !self.unshifted.is_empty() {
+            self.weights = std::mem::take(&mut self.unshifted);
+        }
+    }
+
+    /// Shifts the weights by what moves the prior mean by `q`, `A^-1 pull` with `pull = Lambda q`, then the last one by the
     /// recent `bias` under the weights so far.
     pub(crate) fn shift(&mut self, pull: Option<&[T]>, bias: impl FnOnce(&[T]) -> f64) {
         if self.unshifted.is_empty() {
             self.unshifted.clone_from(&self.weights);
         }
         match pull {
-            Some(pull) => self.shift_by_choices(pull),
+            Some(pull) => self.shift_by_pull(pull),
             None => self.weights.clone_from(&self.unshifted),
         }
         let bias = bias(&self.weights);
@@ -172,7 +179,7 @@ impl<T: Steps> State<T> {
         }
     }
 
-    fn shift_by_choices(&mut self, pull: &[T]) {
+    fn shift_by_pull(&mut self, pull: &[T]) {
         let Self { weights, unshifted, earlier, reduction } = self;
         T::multiply(earlier, pull, weights);
         let reduced: f64 = reduction.iter().zip(pull).map(|(entry, pull)| entry.to_f64() * pull.to_f64()).sum();

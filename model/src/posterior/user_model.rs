@@ -1,5 +1,7 @@
 //! One user's weights: a Gaussian posterior updated by every observation.
 
+use std::sync::Arc;
+
 use xxhash_rust::xxh3::Xxh3;
 
 use super::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
@@ -100,6 +102,20 @@ pub struct UserModel {
     choices: Option<Choices>,
     /// The sums over the recent labels, if users have a recent bias.
     recent: Option<RecentLabels>,
+    /// `Lambda q` of the user's profile, length `dim`; see [`UserModel::with_profile`].
+    profile: Option<Arc<[f32]>>,
+}
+
+/// The sum of what choices and profile pull the weights by, times `Lambda`; `None` if there are neither.
+fn pull<T: Real>(choices: Option<&Choices>, profile: Option<&[f32]>) -> Option<Vec<T>> {
+    match (choices, profile) {
+        (choices, None) => choices.map(Choices::pull),
+        (None, Some(profile)) => Some(profile.iter().map(|entry| T::from_f64(f64::from(*entry))).collect()),
+        (Some(choices), Some(profile)) => {
+            let sum = |(choice, entry): (f64, &f32)| T::from_f64(choice + f64::from(*entry));
+            Some(choices.pull::<f64>().into_iter().zip(profile).map(sum).collect())
+        }
+    }
 }
 
 impl UserModel {
@@ -169,9 +185,36 @@ impl UserModel {
             sums: keeps_sums.then(|| Box::new(sums)),
             choices,
             recent,
+            profile: None,
         };
         model.shift(learning);
         Ok(model)
+    }
+
+    /// The state of a user whose prior mean is moved by `q`, whatever the observations: `pull` is `Lambda q`, length `dim`,
+    /// in place of an earlier one. The covariance stays as it is. The result has the same bits whether the profile was
+    /// known from the first observation on or is given last.
+    ///
+    /// The weights are those under the prior mean `w0`, shifted by `A^-1 pull`, which is exact where the posterior is linear
+    /// in the labels: under squared loss.
+    #[must_use]
+    pub fn with_profile(mut self, learning: &Learning, pull: Option<Arc<[f32]>>) -> Self {
+        debug_assert!(pull.as_ref().is_none_or(|pull| pull.len() == self.dim()));
+        if self.profile.is_none() && pull.is_none() {
+            return self;
+        }
+        self.profile = pull;
+        match &mut self.posterior {
+            Posterior::Single(state) => state.unshift(),
+            Posterior::Double(state) => state.unshift(),
+        }
+        self.shift(learning);
+        self
+    }
+
+    /// `Lambda q` of the user's profile, if there is one.
+    pub(crate) fn profile(&self) -> Option<&[f32]> {
+        self.profile.as_deref()
     }
 
     /// The factor of a choice vector in the shift of the prior mean; `None` without choices.
@@ -179,24 +222,20 @@ impl UserModel {
         self.choices.as_ref().map(Choices::scale)
     }
 
-    /// Shifts the weights by the choices and the recent bias, if there are any.
+    /// Shifts the weights by choices, profile and recent bias, if there are any.
     fn shift(&mut self, learning: &Learning) {
-        fn shift<T: Steps>(
-            state: &mut State<T>,
-            choices: Option<&Choices>,
-            recent: Option<(&RecentLabels, RecentBias)>,
-        ) {
-            let pull = choices.map(Choices::pull);
-            state.shift(pull.as_deref(), |weights| recent.map_or(0.0, |(recent, rule)| recent.bias(rule, weights)));
+        fn shift<T: Steps>(state: &mut State<T>, pull: Option<&[T]>, recent: Option<(&RecentLabels, RecentBias)>) {
+            state.shift(pull, |weights| recent.map_or(0.0, |(recent, rule)| recent.bias(rule, weights)));
         }
-        let Self { posterior, choices, recent, .. } = self;
-        let (choices, recent) = (choices.as_ref(), recent.as_ref().zip(learning.recent_bias()));
-        if choices.is_none() && recent.is_none() {
+        let Self { posterior, choices, recent, profile, .. } = self;
+        let (choices, profile) = (choices.as_ref(), profile.as_deref());
+        let recent = recent.as_ref().zip(learning.recent_bias());
+        if choices.is_none() && profile.is_none() && recent.is_none() {
             return;
         }
         match posterior {
-            Posterior::Single(state) => shift(state, choices, recent),
-            Posterior::Double(state) => shift(state, choices, recent),
+            Posterior::Single(state) => shift(state, pull(choices, profile).as_deref(), recent),
+            Posterior::Double(state) => shift(state, pull(choices, profile).as_deref(), recent),
         }
     }
 
@@ -219,7 +258,8 @@ impl UserModel {
         let square_max = check(learning, &example)?;
         let next = self.observations + 1;
         if learning.half_life().is_some() || is_checkpoint(next) {
-            *self = Self::solved(learning, self.sums_through(learning, history, next)?)?;
+            let solved = Self::solved(learning, self.sums_through(learning, history, next)?)?;
+            *self = solved.with_profile(learning, self.profile.take());
             return Ok(());
         }
         let target = learning.weighted_target(&example);
@@ -361,8 +401,9 @@ impl UserModel {
         let sums = self.sums.as_ref().map_or(0, |sums| sums.bytes());
         let choices = self.choices.as_ref().map_or(0, Choices::bytes);
         let recent = self.recent.as_ref().map_or(0, RecentLabels::bytes);
-        let unshifted = if choices + recent > 0 { entry * dim } else { 0 };
-        size_of::<Self>() + entry * dim * (dim + 2) + sums + choices + recent + unshifted
+        let profile = self.profile.as_ref().map_or(0, |profile| size_of_val(&**profile));
+        let unshifted = if choices + recent + profile > 0 { entry * dim } else { 0 };
+        size_of::<Self>() + entry * dim * (dim + 2) + sums + choices + recent + profile + unshifted
     }
 
     /// `w·f`, without the item's offset.

@@ -9,5 +9,6 @@ mod influence;
 mod logistic_reference;
 mod losses;
 mod preferences;
+mod profiles;
 mod recent_bias;
 mod ridge_oracle;

@@ -179,9 +179,9 @@ impl Activation {
         if state.epoch != epoch {
             return Ok(0);
         }
-        let model = state.model(version, &sources)?;
+        let snapshot = state.snapshot(version, &sources)?;
         drop(locked);
-        self.scorer.prepare((version, stream), (user, epoch, losses, &model), items, features)?;
+        self.scorer.prepare((version, stream), (user, &snapshot, losses), items, features)?;
         Ok(items.len())
     }
 }

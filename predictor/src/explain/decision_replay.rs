@@ -141,7 +141,7 @@ pub fn is_same(replayed: &[ReplayedSlot], decision: &Decision) -> bool {
 
 impl Explainer {
     /// Rebuilds the inputs of a decision under the version that scored, which need not serve. Reads
-    /// the user's history from disk; blocks the thread.
+    /// the user's history and present attributes from disk; blocks the thread.
     ///
     /// The caller guarantees that `version` is [`Decision::version`] of the model
     /// [`Decision::scored_by`].
@@ -177,7 +177,10 @@ impl Explainer {
         });
         let learnt = learnt.collect::<Result<Vec<_>, PredictorError>>()?;
         let examples = examples(history.iter().map(|(_, record)| *record).zip(&learnt));
+        let attributes = self.storage.user_attributes().get(&stream, &decision.user)?;
+        let pull = attributes.and_then(|attributes| version.profile(&attributes));
         let posterior = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64)?;
+        let posterior = posterior.with_profile(&version.learning, pull);
         let resolved = items.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
         let resolved = in_context(version, resolved, decision.context.as_deref());
         let estimates: Vec<Estimate> = estimates(&posterior, version, resolved.iter());

@@ -80,7 +80,8 @@ impl<'v> Replay<'v> {
         let among: Vec<Resolved<'v>> = among.map(|item| self.resolve(user, item)).collect::<Result<_, _>>()?;
         let among = in_context(self.version, among, None);
         let learning = &self.version.learning;
-        let mut state = UserModel::rebuild(learning, examples.as_slice(), first as u64)?;
+        let pull = self.profile(user)?;
+        let mut state = UserModel::rebuild(learning, examples.as_slice(), first as u64)?.with_profile(learning, pull);
         let mut replayed = Vec::new();
         for (index, (sequence, _, record)) in events.iter().enumerate().skip(first) {
             if wanted(*sequence) {
@@ -110,7 +111,9 @@ impl<'v> Replay<'v> {
         let seen = events.iter().map(|(_, item, record)| self.learnt(user, item, record));
         let seen: Vec<Resolved<'v>> = seen.collect::<Result<_, _>>()?;
         let examples = examples(events.iter().map(|event| event.2).zip(&seen));
+        let pull = self.profile(user)?;
         let state = UserModel::rebuild(&self.version.learning, examples.as_slice(), examples.len() as u64)?;
+        let state = state.with_profile(&self.version.learning, pull);
         let asked: Vec<Resolved<'v>> = items.iter().map(|item| self.resolve(user, item)).collect::<Result<_, _>>()?;
         Ok(scores(&state, &in_context(self.version, asked, None)))
     }
@@ -121,6 +124,15 @@ impl<'v> Replay<'v> {
     /// `Storage`.
     pub fn history(&self, user: &UserId) -> Result<Vec<(Sequence, Record)>, PredictorError> {
         Ok(self.storage.histories().of(&self.stream, user)?)
+    }
+
+    /// What the attributes that the user has now move the state by.
+    fn profile(&self, user: &UserId) -> Result<Option<Arc<[f32]>>, PredictorError> {
+        if self.version.user_map.is_none() {
+            return Ok(None);
+        }
+        let attributes = self.storage.user_attributes().get(&self.stream, user)?;
+        Ok(attributes.and_then(|attributes| self.version.profile(&attributes)))
     }
 
     /// The features that a state learns from by a record of an item.

@@ -1,6 +1,7 @@
 //! A user's state and history, for display.
 
 use celeris_model::{ModelName, Record, Sequence, UserEpoch, UserId, VersionId};
+use serde_json::{Map, Value};
 
 use super::Explainer;
 use crate::error::PredictorError;
@@ -10,6 +11,8 @@ use crate::error::PredictorError;
 pub struct UserView {
     pub version: VersionId,
     pub user_epoch: UserEpoch,
+    /// The attributes given by a caller; `None` if there are none.
+    pub attributes: Option<Map<String, Value>>,
     /// Number of observations that the state has learnt from.
     pub observations: u64,
     /// The weights `w_u`, length `dim`.
@@ -28,7 +31,9 @@ impl Explainer {
     pub async fn user(&self, model: &ModelName, user: &UserId, history_max: usize) -> Result<UserView, PredictorError> {
         let subject = self.users.subject(self.models.get(model)?, user);
         self.users.load(&subject).await?;
-        let snapshot = self.users.snapshot(&subject)?;
+        let (snapshot, attributes) = self.users.with_state(&subject, |state, sources| {
+            Ok((state.snapshot(&subject.version, sources)?, state.attributes().cloned()))
+        })?;
         self.users.settle(&subject, snapshot.pending.as_ref()).await?;
         // Events that arrived since then are not part of this view.
         let stream = &subject.model.stream;
@@ -36,6 +41,7 @@ impl Explainer {
         Ok(UserView {
             version: subject.version.id,
             user_epoch: snapshot.epoch,
+            attributes,
             observations: snapshot.model.observations(),
             weights: snapshot.model.weights(),
             state_hash: snapshot.model.hash(),

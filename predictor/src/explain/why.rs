@@ -49,7 +49,7 @@ pub struct Because {
     pub of_recent_bias: Option<f64>,
 }
 
-/// A score and its terms: it equals the sum of `prior`, every `because`, and `others`, up to
+/// A score and its terms: it equals the sum of `prior`, `of_attributes`, every `because`, and `others`, up to
 /// rounding of the state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Why {
@@ -61,8 +61,10 @@ pub struct Why {
     pub estimate: Estimate,
     /// Whether the item is known.
     pub known: bool,
-    /// The score under the prior alone.
+    /// The score under the prior of all users alone.
     pub prior: f64,
+    /// What the user's attributes add to it; `None` if the version has no map from them, or the user none that it knows.
+    pub of_attributes: Option<f64>,
     /// The observations with the largest absolute contributions, largest first.
     pub because: Vec<Because>,
     /// Sum of the contributions of all other observations.
@@ -158,6 +160,7 @@ impl Explainer {
             estimate,
             known: resolved.known(),
             prior: influence.prior,
+            of_attributes: influence.profile,
             because: Vec::new(),
             others: others.iter().map(|term| term.contribution).sum(),
             observations,

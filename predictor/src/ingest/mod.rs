@@ -1,7 +1,8 @@
-//! What changes users: observations, default rewards, corrections, retractions and erasures.
+//! What changes users: observations, default rewards, corrections, retractions, erasures, and attributes.
 
 mod amend;
 mod default_rewards;
+mod describe;
 mod learnt_features;
 mod observe;
 

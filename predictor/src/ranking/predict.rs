@@ -72,7 +72,8 @@ impl Ranker {
             missing,
             selected: None,
         };
-        if let Some((UserStatus { epoch, cold, pending }, scores)) = self.scorer.recalled(&subject, &request.items) {
+        if let Some((UserStatus { epoch, cold, pending, .. }, scores)) = self.scorer.recalled(&subject, &request.items)
+        {
             self.users.settle(&subject, pending.as_ref()).await?;
             return Ok(answer(epoch, cold, scores, Vec::new()));
         }

@@ -12,6 +12,8 @@ pub(crate) struct PredictionKey {
     pub(crate) version: u64,
     pub(crate) user: UserId,
     pub(crate) epoch: UserEpoch,
+    /// The revision of the user's attributes.
+    pub(crate) profile: u64,
     /// [`Subject::losses`](crate::users::Subject).
     pub(crate) losses: u32,
     pub(crate) item: ItemId,

@@ -158,11 +158,18 @@ impl Scorer {
     }
 
     /// Cache key of an item's prediction; `read` is the revision at which its features were read.
-    fn prediction_key(&self, subject: &Subject, epoch: UserEpoch, item: &ItemId, read: Option<u64>) -> PredictionKey {
+    fn prediction_key(
+        &self,
+        subject: &Subject,
+        (epoch, profile): (UserEpoch, u64),
+        item: &ItemId,
+        read: Option<u64>,
+    ) -> PredictionKey {
         PredictionKey {
             version: subject.version.serial,
             user: subject.key.user.clone(),
             epoch,
+            profile,
             losses: subject.losses,
             item: item.clone(),
             revision: read.unwrap_or_else(|| self.features.revision(item)),
@@ -176,7 +183,8 @@ impl Scorer {
             return None;
         }
         let status = subject.entry.status()?;
-        let keys = items.iter().map(|item| self.prediction_key(subject, status.epoch, item, None));
+        let of = (status.epoch, status.profile);
+        let keys = items.iter().map(|item| self.prediction_key(subject, of, item, None));
         let found = self.predictions.get_all(keys)?;
         let scored =
             |(item, CachedPrediction { estimate, known }): (&ItemId, _)| Scored { item: item.clone(), estimate, known };
@@ -198,7 +206,8 @@ impl Scorer {
         let mut answer = Vec::with_capacity(items.len());
         let mut missing = Vec::new();
         for (index, item) in items.items().enumerate() {
-            let key = self.prediction_key(subject, snapshot.epoch, item, resolved[index].revision());
+            let of = (snapshot.epoch, snapshot.profile);
+            let key = self.prediction_key(subject, of, item, resolved[index].revision());
             let found = self.predictions.get(&key);
             answer.push(found.map(|prediction| prediction.estimate));
             if found.is_none() {
@@ -255,12 +264,12 @@ impl Scorer {
         }
     }
 
-    /// Caches the predictions of items for a user at `epoch` by the state `model`, with features
-    /// from `features`; `losses` is that of [`Subject`].
+    /// Caches the predictions of items for a user by this state, with features from `features`; `losses` is that of
+    /// [`Subject`].
     pub(crate) fn prepare(
         &self,
         (version, stream): (&ServingVersion, &StreamName),
-        (user, epoch, losses, model): (&UserId, UserEpoch, u32, &UserModel),
+        (user, snapshot, losses): (&UserId, &UserSnapshot, u32),
         items: &[ItemId],
         features: &FeatureStore,
     ) -> Result<(), PredictorError> {
@@ -271,10 +280,11 @@ impl Scorer {
             resolved.push(features.resolve(version, scope, item)?);
         }
         let resolved = in_context(version, resolved, None);
-        let estimates = estimates(model, version, resolved.iter());
+        let estimates = estimates(&snapshot.model, version, resolved.iter());
+        let (epoch, profile) = (snapshot.epoch, snapshot.profile);
         for (((item, revision), resolved), estimate) in items.iter().zip(revisions).zip(&resolved).zip(estimates) {
             let (version, user, item) = (version.serial, user.clone(), item.clone());
-            let key = PredictionKey { version, user, epoch, losses, item, revision };
+            let key = PredictionKey { version, user, epoch, profile, losses, item, revision };
             self.predictions.insert(key, CachedPrediction { estimate, known: resolved.known() });
         }
         Ok(())

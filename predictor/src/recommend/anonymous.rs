@@ -1,16 +1,18 @@
-//! Recommendations for an anonymous user, whose history is part of the request.
+//! Recommendations for an anonymous user, whose history and attributes are part of the request.
 //!
-//! The state is that of a user with this history: the prior, and the canonical solve over it. It
+//! The state is that of a user with these: the prior, and the canonical solve over the history. It
 //! exists for the request only. Nothing is stored, cached or recorded, and no decision is logged,
 //! so rewards cannot join it.
 
 use celeris_model::{Context, Observation, Timestamp, UserEpoch, UserId, UserModel};
 use celeris_retrieval::CandidateSet;
+use celeris_retrieval::catalog::check_limits;
 use celeris_storage::Event;
+use serde_json::{Map, Value};
 
 use super::{PastItem, Recommendation, Recommender, Recommending, SeenRule};
 use crate::error::PredictorError;
-use crate::users::{Persistence, ResolvedEvents, Stretch, Subject, UserEntry, UserKey, UserSnapshot};
+use crate::users::{Persistence, Profile, ResolvedEvents, Stretch, Subject, UserEntry, UserKey, UserSnapshot};
 
 /// Maximum number of observations in the history of a request.
 pub const PAST_MAX: usize = 1000;
@@ -19,18 +21,19 @@ pub const PAST_MAX: usize = 1000;
 const ANONYMOUS: &str = "nobody";
 
 impl Recommender {
-    /// Recommends for a user with this history, in its order.
+    /// Recommends for a user with this history, in its order, and these attributes.
     pub(super) fn recommend_to_anonymous(
         &self,
-        past: &[PastItem],
+        (past, attributes): (&[PastItem], &Map<String, Value>),
         recommending: Recommending<'_>,
     ) -> Result<Recommendation, PredictorError> {
         if recommending.request.min_epoch.is_some() {
             return Err(field("min_epoch", "belongs to one known user; leave it out".to_owned()));
         }
+        check_limits(attributes)?;
         let subject = self.anonymous(&recommending)?;
         self.check_past(past, &subject)?;
-        let snapshot = self.snapshot_after(past, &subject, recommending.now)?;
+        let snapshot = self.snapshot_after((past, attributes), &subject, recommending.now)?;
         let mut allowed = self.showable(&subject, &recommending);
         if let Some(rule) = &recommending.request.exclude_seen {
             take_out(past, rule, (&subject, recommending.now), &mut allowed);
@@ -51,10 +54,10 @@ impl Recommender {
         })
     }
 
-    /// The state of a user with exactly this history.
+    /// The state of a user with exactly this history and these attributes.
     fn snapshot_after(
         &self,
-        past: &[PastItem],
+        (past, attributes): (&[PastItem], &Map<String, Value>),
         subject: &Subject,
         now: Timestamp,
     ) -> Result<UserSnapshot, PredictorError> {
@@ -72,7 +75,8 @@ impl Recommender {
         let version = &*subject.version;
         let history = ResolvedEvents::of(Stretch::whole(&events, version), version, &self.users.sources(&subject.key))?;
         let model = UserModel::rebuild(&version.learning, &history, events.len() as u64)?;
-        Ok(UserSnapshot { model: model.into(), epoch: UserEpoch(0), pending: None })
+        let model = model.with_profile(&version.learning, version.profile(attributes));
+        Ok(UserSnapshot { model: model.into(), epoch: UserEpoch(0), profile: Profile::NONE, pending: None })
     }
 
     /// Checks every entry like an observation.

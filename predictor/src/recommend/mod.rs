@@ -107,7 +107,7 @@ impl Recommender {
     ) -> Result<Recommendation, PredictorError> {
         match &recommending.request.audience {
             Audience::User(user) => self.recommend_to_user(user, recommending).await,
-            Audience::Anonymous(past) => self.recommend_to_anonymous(past, recommending),
+            Audience::Anonymous { past, attributes } => self.recommend_to_anonymous((past, attributes), recommending),
             Audience::Group { users, by } => self.recommend_to_group(users, *by, recommending).await,
         }
     }

@@ -6,6 +6,7 @@ use celeris_bandits::PolicySpec;
 use celeris_model::{Context, ItemId, ModelName, Timestamp, UserEpoch, UserId};
 use celeris_retrieval::Filter;
 use celeris_retrieval::catalog::UnknownAttribute;
+use serde_json::{Map, Value};
 
 use super::{EmptyReason, Page};
 use crate::error::PredictorError;
@@ -62,8 +63,13 @@ pub struct RecommendRequest {
 pub enum Audience {
     /// A user, known or unknown.
     User(UserId),
-    /// An anonymous user with their history; nothing of it is kept.
-    Anonymous(Vec<PastItem>),
+    /// An anonymous user; nothing is kept of them.
+    Anonymous {
+        /// Their history, in its order.
+        past: Vec<PastItem>,
+        /// What is known of them besides.
+        attributes: Map<String, Value>,
+    },
     Group {
         users: Vec<UserId>,
         /// How the users' scores are combined.

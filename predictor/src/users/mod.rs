@@ -1,6 +1,7 @@
 //! The users in this node's memory: their histories and states, rebuilt from the log on access,
 //! dropped when unused.
 
+mod profile;
 mod state;
 mod subject;
 
@@ -16,6 +17,7 @@ use crate::error::PredictorError;
 use crate::features::FeatureStore;
 use crate::models::ServedModel;
 
+pub(crate) use profile::Profile;
 pub(crate) use state::{
     Amendment, Learner, Preparation, ResolvedEvents, Sources, Stretch, UserEntry, UserKey, UserSnapshot, UserState,
     UserStatus,

@@ -1,11 +1,12 @@
-//! User states are views of the log: whatever is evicted from memory, they equal the replay of the
-//! observations, bit for bit.
+//! User states are views of the log and of the users' attributes: whatever is evicted from memory, they equal the replay of
+//! the observations, bit for bit.
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use celeris_features::{ColdItem, Theta};
+use celeris_features::{AttributeEncoder, ColdItem, Theta, UserMap};
 use celeris_model::{
     Example, ItemId, ModelId, ModelName, Observation, Prior, RecentBias, StreamName, Timestamp, UserId, UserModel,
     VersionId,
@@ -16,6 +17,7 @@ use celeris_predictor::{
 use celeris_storage::{Storage, StorageOptions};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde_json::{Map, Value, json};
 
 const DIM: usize = 6;
 const TRAINED: usize = 30;
@@ -39,6 +41,19 @@ fn vector(rng: &mut ChaCha8Rng) -> Vec<f32> {
     features
 }
 
+fn attributes(kind: usize, age: usize) -> Map<String, Value> {
+    json!({ "kind": format!("kind {kind}"), "age": age }).as_object().unwrap().clone()
+}
+
+/// The map from attributes of users of a version; the first version has none.
+fn user_map(id: u64) -> Option<UserMap> {
+    let described: Vec<_> = (0..40).map(|n| attributes(n % 4, 20 + n)).collect();
+    let encoder = AttributeEncoder::learn(&described);
+    let mut rng = ChaCha8Rng::seed_from_u64(100 + id);
+    let coefficients = (0..encoder.width() * DIM).map(|_| rng.random_range(-0.5..0.5)).collect();
+    (id > 1).then(|| UserMap::new(encoder, (vector(&mut rng), coefficients), 1.0).unwrap())
+}
+
 /// A version whose features and prior depend on its number.
 fn version(id: u64) -> ServingVersion {
     let mut rng = ChaCha8Rng::seed_from_u64(id);
@@ -52,13 +67,15 @@ fn version(id: u64) -> ServingVersion {
     // Every second version has choice vectors.
     let choices = if id.is_multiple_of(2) { (0..TRAINED).flat_map(|_| vector(&mut rng)).collect() } else { Vec::new() };
     let theta = Theta::new(items, offsets, features, cold).unwrap().with_choices(prior.pulls(&choices)).unwrap();
-    ServingVersion::new((model(), ModelId(1)), VersionId(id), theta, prior.into()).unwrap()
+    let version = ServingVersion::new((model(), ModelId(1)), VersionId(id), theta, prior.into()).unwrap();
+    version.with_user_map(user_map(id).map(Arc::new))
 }
 
 /// The observations by user, and the weights computed from them.
 #[derive(Default)]
 struct Oracle {
     learnt: HashMap<usize, Vec<(usize, f32, f32)>>,
+    described: HashMap<usize, Map<String, Value>>,
 }
 
 impl Oracle {
@@ -81,7 +98,10 @@ impl Oracle {
                 }
             })
             .collect();
+        let shift = self.described.get(&user).and_then(|attributes| user_map(version.id.0)?.shift(attributes));
+        let pull = shift.map(|shift| version.learning.prior().pulls(&shift).into());
         let model = UserModel::rebuild(&version.learning, examples.as_slice(), examples.len() as u64).unwrap();
+        let model = model.with_profile(&version.learning, pull);
         model.weights().iter().map(|w| w.to_bits()).collect()
     }
 }
@@ -105,6 +125,13 @@ fn activate(predictor: &Predictor, id: u64) {
 
 async fn observe_some(predictor: &Predictor, oracle: &mut Oracle, rng: &mut ChaCha8Rng, count: usize) {
     for _ in 0..count {
+        if rng.random_bool(0.2) {
+            let (who, kind) = (rng.random_range(0..USERS), rng.random_range(0..5));
+            let described = if kind < 4 { attributes(kind, rng.random_range(20..60)) } else { Map::new() };
+            let epoch = predictor.ingest().describe_user(&model(), &user(who), described.clone()).await.unwrap();
+            assert_eq!(epoch.0, oracle.learnt.get(&who).map_or(0, Vec::len) as u64, "attributes are no event");
+            oracle.described.insert(who, described);
+        }
         // The power makes a few users heavy, so that several checkpoints are passed.
         let who = (rng.random_range(0.0_f64..1.0).powi(3) * USERS as f64) as usize;
         // A third of the films came after training.
@@ -336,7 +363,9 @@ async fn a_shadow_version_predicts_from_the_state_before_each_observation() {
     for event in samples {
         let who: usize = event.user.as_str().strip_prefix("user ").unwrap().parse().unwrap();
         let count = at.entry(who).or_default();
-        let past = Oracle { learnt: [(who, oracle.learnt[&who][..*count].to_vec())].into() };
+        let learnt = [(who, oracle.learnt[&who][..*count].to_vec())].into();
+        // Those that the user has when the shadow version is asked.
+        let past = Oracle { learnt, described: oracle.described.clone() };
         let (film, label, _) = oracle.learnt[&who][*count];
         assert_eq!((event.label, event.version), (label, VersionId(1)));
         let row = other.theta.get(&item(film)).unwrap_or_else(|| other.theta.cold_item());

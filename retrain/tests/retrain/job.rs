@@ -66,6 +66,7 @@ fn job(observations: InputFile) -> Job {
         observations,
         pinned_items: None,
         item_attributes: None,
+        user_attributes: None,
         parts: Vec::new(),
         objects: None,
         parent: Some(VersionId(3)),

@@ -144,6 +144,7 @@ fn job(folder: &Path, parts: Vec<JobPart>) -> Job {
         observations: write_observations(&folder.join("observations.parquet")),
         pinned_items: None,
         item_attributes: Some(write_attributes(&folder.join("attributes.parquet"))),
+        user_attributes: None,
         parts,
         objects: None,
         parent: Some(VersionId(1)),

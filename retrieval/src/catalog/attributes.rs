@@ -1,4 +1,4 @@
-//! Limits of an item's attributes, and their interpretation by filters.
+//! Limits of attributes, and the interpretation of those of items by filters.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -12,10 +12,10 @@ pub const AVAILABLE_FROM: &str = "available_from";
 /// The attribute with the time until which an item is available, exclusive.
 pub const AVAILABLE_UNTIL: &str = "available_until";
 
-/// Maximum number of attributes of one item.
+/// Maximum number of attributes of one item or user.
 pub const ATTRIBUTES_MAX: usize = 256;
 
-/// Maximum size of one item's attributes as JSON, in bytes: one page of a listing returns those of
+/// Maximum size of the attributes of one item or user as JSON, in bytes: one page of a listing returns those of
 /// a thousand items.
 pub const BYTES_MAX: usize = 64 << 10;
 
@@ -25,11 +25,11 @@ pub const FIELDS_MAX: usize = 256;
 /// Maximum number of strings in one list of tags.
 pub const TAGS_MAX: usize = 256;
 
-/// Attributes that a catalog rejects.
+/// Attributes that are rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AttributeError {
     /// Too many attributes.
-    #[error("attributes: an item may have at most {ATTRIBUTES_MAX}, got {count}")]
+    #[error("attributes: there may be at most {ATTRIBUTES_MAX}, got {count}")]
     TooMany { count: usize },
     /// The attributes are too large.
     #[error("attributes: may take at most {BYTES_MAX} bytes as JSON, got {bytes}")]
@@ -99,6 +99,21 @@ fn json_bytes(attributes: &Map<String, Value>) -> usize {
 /// Rejects attributes beyond the limits per item. The catalog checks the number of attributes of
 /// the stream.
 pub(super) fn check(attributes: &Map<String, Value>) -> Result<(), AttributeError> {
+    check_limits(attributes)?;
+    for name in [AVAILABLE_FROM, AVAILABLE_UNTIL] {
+        let meaning = attributes.get(name).and_then(Meaning::of);
+        if meaning.is_some_and(|meaning| meaning.number.is_none()) {
+            return Err(AttributeError::Time { field: name.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Rejects attributes of an item or user that are too many or too large.
+///
+/// # Errors
+/// [`AttributeError`].
+pub fn check_limits(attributes: &Map<String, Value>) -> Result<(), AttributeError> {
     if attributes.len() > ATTRIBUTES_MAX {
         return Err(AttributeError::TooMany { count: attributes.len() });
     }
@@ -109,10 +124,6 @@ pub(super) fn check(attributes: &Map<String, Value>) -> Result<(), AttributeErro
     for (name, value) in attributes {
         if name.is_empty() || name.len() > FIELD_BYTES_MAX {
             return Err(AttributeError::Name { bytes: name.len() });
-        }
-        let reserved = name == AVAILABLE_FROM || name == AVAILABLE_UNTIL;
-        if reserved && Meaning::of(value).is_some_and(|meaning| meaning.number.is_none()) {
-            return Err(AttributeError::Time { field: name.clone() });
         }
         if let Value::Array(values) = value
             && values.len() > TAGS_MAX

@@ -22,7 +22,9 @@ use celeris_model::{ItemId, Timestamp};
 use foldhash::fast::RandomState;
 use serde_json::{Map, Value};
 
-pub use attributes::{ATTRIBUTES_MAX, AVAILABLE_FROM, AVAILABLE_UNTIL, AttributeError, FIELDS_MAX, TAGS_MAX};
+pub use attributes::{
+    ATTRIBUTES_MAX, AVAILABLE_FROM, AVAILABLE_UNTIL, AttributeError, FIELDS_MAX, TAGS_MAX, check_limits,
+};
 pub use compiled_filter::CompiledFilter;
 pub use search::{Found, Page, Search};
 pub use summary::{AttributeKind, AttributeSummary, AttributeValue, NumberRange, UnknownAttribute};

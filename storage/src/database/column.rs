@@ -15,6 +15,7 @@ pub(crate) enum Column {
     Snapshots,
     Checkpoints,
     Cursors,
+    UserAttributes,
     Decisions,
     DecidedFor,
     DecisionsErased,
@@ -36,6 +37,7 @@ impl Column {
         Self::Snapshots,
         Self::Checkpoints,
         Self::Cursors,
+        Self::UserAttributes,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -52,6 +54,7 @@ impl Column {
             Self::Snapshots => "snapshots",
             Self::Checkpoints => "checkpoints",
             Self::Cursors => "cursors",
+            Self::UserAttributes => "user_attributes",
             Self::Decisions => "decisions",
             Self::DecidedFor => "decided_for",
             Self::DecisionsErased => "decisions_erased",

@@ -30,6 +30,7 @@
 //! | `cursors`         | shard, or byte 255 for the catalog         | sealed position in its replicated log     |
 //! |                   | byte 254                                   | sealed last revision of the catalog       |
 //! |                   | byte 253, shard (a byte), source           | sealed position in the source (varint)    |
+//! | `user_attributes` | stream, partition, user                    | sealed attributes JSON                    |
 //! | `decisions`       | model id, decision id                      | sealed decision                           |
 //! | `decided_for`     | model id, user, decision id                | nothing                                   |
 //! | `decisions_erased`| model id                                   | sealed count                              |
@@ -119,6 +120,20 @@ pub(crate) fn history_of(stream: &StreamName, user: &UserId) -> Vec<u8> {
     let mut key = of_partition(stream, Partition::of(user));
     push_text(&mut key, user.as_str());
     key
+}
+
+/// The attributes of a user; the same key as the prefix of the user's history, in another column family.
+pub(crate) fn user_attributes(stream: &StreamName, user: &UserId) -> Vec<u8> {
+    history_of(stream, user)
+}
+
+/// The stream and the user of a key of attributes.
+pub(crate) fn described_user(key: &[u8]) -> Option<(StreamName, UserId)> {
+    let mut reader = KeyReader::new(key);
+    let stream = StreamName::new(reader.text()?).ok()?;
+    let partition = reader.byte()?;
+    let user = UserId::new(reader.text()?).ok()?;
+    (reader.is_empty() && partition == Partition::of(&user).index()).then_some((stream, user))
 }
 
 /// The user of an entry of a history.
@@ -404,6 +419,7 @@ mod tests {
             (unscrubbed(&stream, partition, Sequence(5)), "030466696c6d73300105"),
             (decided_for(model, &user, &DecisionId::new("d").unwrap()), "02020104616c6963650064"),
             (item(&stream, &item_id), "0466696c6d73016d31"),
+            (user_attributes(&stream, &user), "0466696c6d733004616c696365"),
             (item_features(model, &item_id), "020201016d31"),
             (frozen((model, VersionId(3)), Shard::default(), &item_id), "020201010300016d31"),
             (

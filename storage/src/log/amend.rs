@@ -97,7 +97,7 @@ fn retract(database: &Database, stream: &StreamName, record: &mut Record) -> Res
     Ok(Amendment { changes: blanks(stream, record, &blanked), scrub_from: Some(sequence), ..Amendment::default() })
 }
 
-/// Blanks all records of the user, and removes the user from the erasure's own record.
+/// Blanks all records of the user, removes the user's attributes, and the user from the erasure's own record.
 fn erase(
     database: &Database,
     hashes: &Hashes,
@@ -132,6 +132,7 @@ fn erase(
     let (key, value) = erasures::encode_epoch(stream, hash, record.user_epoch);
     changes.push(Change::Put(Column::Erasures, key, value));
     let first = targets.first().copied();
+    changes.push(Change::Delete(Column::UserAttributes, keys::user_attributes(stream, &record.user)));
     *record = Record {
         kind: RecordKind::Erase,
         user: hash.pseudonym(),

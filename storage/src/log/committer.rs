@@ -134,6 +134,8 @@ pub(super) fn batch_of<'r>(records: &'r Records, shard: Shard, group: &Group, sc
     for run in group.work.chunk_by(|a, b| a.is_append() && b.is_append()) {
         match run {
             [Work::Freeze(key, value)] => batch.put(Column::Frozen, key, value),
+            [Work::Describe(key, Some(value))] => batch.put(Column::UserAttributes, key, value),
+            [Work::Describe(key, None)] => batch.delete(Column::UserAttributes, key),
             [Work::Derived(change)] => batch.change(change),
             [Work::PassOver(_) | Work::NoteEnd] => {}
             appends => put_records(&mut batch, appends, scratch),
@@ -163,7 +165,9 @@ pub(super) struct Scratch {
 fn put_records(batch: &mut Batch, appends: &[Work], Scratch { order, value, .. }: &mut Scratch) {
     let append = |at: usize| match &appends[at] {
         Work::Append { sequence, prepared } => (*sequence, prepared),
-        Work::Freeze(..) | Work::PassOver(_) | Work::Derived(_) | Work::NoteEnd => unreachable!("a run of appends"),
+        Work::Freeze(..) | Work::Describe(..) | Work::PassOver(_) | Work::Derived(_) | Work::NoteEnd => {
+            unreachable!("a run of appends")
+        }
     };
     order.clear();
     order.extend(0..appends.len());
@@ -228,7 +232,8 @@ fn put_amendment(batch: &mut Batch, at: Sequence, prepared: &Prepared, amendment
 
 /// The range that an amendment leaves to be scrubbed.
 fn unscrubbed(at: Sequence, prepared: &Prepared, amendment: &Amendment) -> Option<Unscrubbed> {
-    let first = amendment.scrub_from?;
+    // An erasure without records may remove attributes, whose old bytes are in the same partition.
+    let first = amendment.scrub_from.or(amendment.erasure.is_some().then_some(at))?;
     let cause = if amendment.erasure.is_some() { Cause::Erasure } else { Cause::Retraction };
     Some(Unscrubbed { stream: prepared.stream.clone(), partition: prepared.partition, first, at, cause })
 }

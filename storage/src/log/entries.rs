@@ -10,6 +10,7 @@
 //! |        | values of features to freeze                                                          |
 //! | freeze | 2; key and value of features to freeze                                                |
 //! | source | 3; the source and the position of a message, after its record if it has one           |
+//! | user   | 4; key and value of the attributes of a user; an empty value if there are none now    |
 //!
 //! Texts, numbers and bytes are encoded as in [`celeris_model::wire`].
 
@@ -24,6 +25,7 @@ const RECORD: u64 = 0;
 const RECORD_AND_ITEM: u64 = 1;
 const FREEZE: u64 = 2;
 const SOURCE: u64 = 3;
+const DESCRIBE: u64 = 4;
 
 /// One entry of a group.
 #[derive(Debug, PartialEq)]
@@ -33,6 +35,8 @@ pub(super) enum Entry {
     /// Key and value of features to freeze.
     Freeze(Vec<u8>, Vec<u8>),
     Source(SourcePosition),
+    /// Key and value of the attributes of a user.
+    Describe(Vec<u8>, Option<Vec<u8>>),
 }
 
 #[derive(Debug, PartialEq)]
@@ -72,6 +76,11 @@ pub(super) fn encode(group: &Group) -> Vec<u8> {
                 entries.bytes(key);
                 entries.bytes(value);
             }
+            Work::Describe(key, value) => {
+                entries.varint(DESCRIBE);
+                entries.bytes(key);
+                entries.bytes(value.as_deref().unwrap_or_default());
+            }
             Work::Derived(_) | Work::NoteEnd => {}
         }
     }
@@ -105,6 +114,10 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<Entry>> {
             SOURCE => {
                 let source = SourceId::new(reader.text()?).ok()?;
                 Entry::Source(SourcePosition { source, offset: reader.varint()? })
+            }
+            DESCRIBE => {
+                let (key, value) = (reader.bytes()?.to_vec(), reader.bytes()?);
+                Entry::Describe(key, (!value.is_empty()).then(|| value.to_vec()))
             }
             _ => return None,
         });

@@ -118,6 +118,9 @@ pub struct LogCounters {
     pub bytes: u64,
 }
 
+/// Key and value of the attributes of a user; no value removes them.
+pub(crate) type Description = (Vec<u8>, Option<Vec<u8>>);
+
 /// The log in the database, for all shards.
 struct Records {
     database: Arc<Database>,
@@ -319,6 +322,13 @@ impl Log {
     pub(crate) fn freeze(&self, shard: Shard, entry: (Vec<u8>, Vec<u8>)) -> Result<Ticket, StorageError> {
         self.records.health.check_open()?;
         self.shard(shard).in_term(|term| term.queue.push_freeze(entry))
+    }
+
+    /// See [`crate::UserAttributes::put`].
+    pub(crate) fn describe(&self, user: &UserId, (key, value): Description) -> Result<Ticket, StorageError> {
+        self.records.health.check_open()?;
+        self.records.space.check()?;
+        self.shard(self.shard_of(user)).in_term(|term| term.queue.push_description(key, value))
     }
 
     /// The last durable sequences of the stream.

@@ -125,6 +125,8 @@ pub(super) enum Work {
     },
     /// Key and value of features that a state has frozen.
     Freeze(Vec<u8>, Vec<u8>),
+    /// Key and value of the attributes of a user; without a value, the user has none any more.
+    Describe(Vec<u8>, Option<Vec<u8>>),
     /// A message of which nothing is written but its position.
     PassOver(SourcePosition),
     /// A write that only needs its order relative to appends, and can be derived from them.
@@ -142,7 +144,7 @@ impl Work {
     pub(super) fn stream(&self) -> Option<&StreamName> {
         match self {
             Self::Append { prepared, .. } => Some(&prepared.stream),
-            Self::Freeze(..) | Self::PassOver(_) | Self::Derived(_) | Self::NoteEnd => None,
+            Self::Freeze(..) | Self::Describe(..) | Self::PassOver(_) | Self::Derived(_) | Self::NoteEnd => None,
         }
     }
 }
@@ -236,6 +238,13 @@ impl Queue {
     pub(super) fn push_freeze(&self, (key, value): (Vec<u8>, Vec<u8>)) -> Result<Ticket, StorageError> {
         let bytes = key.len() + value.len();
         let position = self.push_work(Work::Freeze(key, value), bytes, AckMode::Wait)?;
+        Ok(self.progress.ticket(position))
+    }
+
+    /// Enqueues the attributes of a user.
+    pub(super) fn push_description(&self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<Ticket, StorageError> {
+        let bytes = key.len() + value.as_ref().map_or(0, Vec::len);
+        let position = self.push_work(Work::Describe(key, value), bytes, AckMode::Wait)?;
         Ok(self.progress.ticket(position))
     }
 

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use celeris_model::{ItemId, LogId, Partition, Record, RecordKind, Sequence, Shard, Shards, StreamName};
+use celeris_model::{ItemId, LogId, Partition, Record, RecordKind, Sequence, Shard, Shards, StreamName, UserId};
 
 use super::commit::{Commit, CommitError};
 use super::entries::{self, Entry, RecordEntry};
@@ -51,6 +51,8 @@ pub struct AppliedGroup {
     pub records: Vec<AppliedRecord>,
     /// The items whose features versions have frozen for the users of the shard.
     pub frozen: Vec<ItemId>,
+    /// The users whose attributes were set or removed, but for those who were erased.
+    pub described: Vec<(StreamName, UserId)>,
 }
 
 /// One record that was applied.
@@ -173,6 +175,14 @@ fn prepared(
             }
             Entry::Source(source) => {
                 group.work.push(Work::PassOver(source));
+                continue;
+            }
+            Entry::Describe(key, value) => {
+                let described = keys::described_user(&key);
+                let of_shard = described.filter(|(_, user)| layout.of(Partition::of(user)) == shard);
+                let of_shard = of_shard.ok_or_else(|| diverged("attributes are of no user of it".to_owned()))?;
+                applied.described.push(of_shard);
+                group.work.push(Work::Describe(key, value));
                 continue;
             }
         };

@@ -26,7 +26,8 @@ use crate::layout::envelope::{begin, corrupt, seal, unseal};
 use crate::layout::keys::{self, KeyReader};
 use celeris_model::wire::{Reader, Writer};
 
-/// A range of one partition's log in which records were blanked and history entries removed.
+/// A range of one partition's log in which records were blanked and history entries removed; empty if attributes of a
+/// user alone were removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unscrubbed {
     pub(super) stream: StreamName,
@@ -225,6 +226,7 @@ impl Scrubber {
             let users = KeyRange::prefix(keys::of_partition(stream, *partition));
             self.database.compact(Column::History, &users)?;
             self.database.compact(Column::Snapshots, &users)?;
+            self.database.compact(Column::UserAttributes, &users)?;
         }
         let mut batch = self.database.batch();
         for (_, note) in notes {

@@ -14,7 +14,8 @@ use celeris_model::{
 use celeris_storage::{Lookup, Snapshot, Storage, StorageError, StorageOptions};
 
 /// Texts that only one user has, long enough not to occur by chance.
-const SECRETS: [&str; 3] = ["user-of-the-erased", "item-of-the-erased", "observation-of-the-erased"];
+const SECRETS: [&str; 4] =
+    ["user-of-the-erased", "item-of-the-erased", "observation-of-the-erased", "attribute-of-the-erased"];
 
 /// The user's first epoch: late enough for snapshots.
 const FIRST_EPOCH: u64 = 5_000;
@@ -25,6 +26,13 @@ fn private(epoch: u64) -> Record {
         observation_id: Some(id(&format!("{}-{epoch}", SECRETS[2]))),
         ..observation(&user(SECRETS[0]), epoch)
     }
+}
+
+/// Sets attributes of the user; removes them if there is no text.
+async fn describe(storage: &Storage, text: Option<&str>) {
+    let attributes = text.map(|text| ("city".to_owned(), text.into())).into_iter().collect();
+    let ticket = storage.user_attributes().put(&stream("films"), &user(SECRETS[0]), &attributes).unwrap();
+    ticket.durable().await.unwrap();
 }
 
 async fn put(storage: &Storage, record: Record) -> Sequence {
@@ -56,6 +64,7 @@ async fn write_history(dir: &Path, options: &StorageOptions) -> Storage {
         for epoch in epochs + 1..=epochs + 8 {
             put(&storage, private(epoch)).await;
         }
+        describe(&storage, Some(&format!("{}-{life}", SECRETS[3]))).await;
         let who = user(SECRETS[0]);
         let (first, second) = history_places(&storage, &who);
         put(&storage, amendment(RecordKind::Correct, &who, epochs + 9, Some(first))).await;
@@ -85,6 +94,7 @@ fn assert_erased(storage: &Storage) {
     assert!(storage.histories().of(&stream("films"), &who).unwrap().is_empty());
     assert_eq!(storage.histories().snapshot(&stream("films"), model("liking"), &who).unwrap(), None);
     assert_eq!(storage.histories().last_epoch(&stream("films"), &who).unwrap(), UserEpoch(FIRST_EPOCH + 31));
+    assert_eq!(storage.user_attributes().get(&stream("films"), &who).unwrap(), None);
     for epoch in [1, 2, 8, 28].map(|epoch| FIRST_EPOCH + epoch) {
         let name = id(&format!("{}-{epoch}", SECRETS[2]));
         assert_eq!(storage.log().observation(&stream("films"), &who, &name).unwrap(), Lookup::Forgotten, "{name}");
@@ -217,4 +227,25 @@ fn an_erased_users_decisions_go_and_no_others() {
     assert_eq!(erase(&[model("other")]), 50);
     storage.close().unwrap();
     assert_eq!(traces(&dir.path().join("decisions")), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_user_who_had_only_attributes_leaves_the_disk() {
+    for removed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = open(dir.path());
+        fill(&storage, 0..100).await;
+        describe(&storage, Some(SECRETS[3])).await;
+        if removed {
+            describe(&storage, None).await;
+        }
+        assert!(!traces(&dir.path().join("db")).is_empty());
+        put(&storage, amendment(RecordKind::Erase, &user(SECRETS[0]), 1, None)).await;
+        assert_eq!(storage.user_attributes().get(&stream("films"), &user(SECRETS[0])).unwrap(), None);
+        assert_eq!(storage.user_attributes().list(&stream("films"), None, 10).unwrap(), Vec::new());
+        storage.close().unwrap();
+        assert_eq!(traces(&dir.path().join("db")), Vec::<String>::new(), "removed before: {removed}");
+        drop(storage);
+        open(dir.path()).verify().unwrap();
+    }
 }

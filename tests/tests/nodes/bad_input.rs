@@ -348,3 +348,27 @@ fn an_invalid_line_is_reported_with_its_number_and_the_others_are_stored() {
     }
     assert_eq!(films.user("lines", 0)["user_epoch"], 4);
 }
+
+#[test]
+fn attributes_of_users_are_bounded() {
+    let attributes = |attributes: String| format!("{{\"attributes\": {attributes}}}");
+    let put = |body: String, status, names| refused("PUT /v1/models/films/users/u", body, status, names);
+    let many: Vec<String> = (0..257).map(|n| format!("\"a{n}\": 1")).collect();
+    let tags = vec!["\"tag\""; 257].join(",");
+    let deep = format!("{{\"a\": {}1{}}}", "[".repeat(200), "]".repeat(200));
+    assert_refused_and_unchanged(&[
+        put(attributes(format!("{{\"a\": \"{}\"}}", "x".repeat(64 << 10))), 422, "at most 65536 bytes"),
+        put(attributes(format!("{{{}}}", many.join(","))), 422, "at most 256, got 257"),
+        put(attributes(format!("{{\"{}\": 1}}", "n".repeat(300))), 422, "names have 1 to"),
+        put(attributes("{\"\": 1}".to_owned()), 422, "names have 1 to"),
+        put(attributes(format!("{{\"a\": [{tags}]}}")), 422, "attributes.a: a list of tags"),
+        put(attributes(deep), 422, "recursion"),
+        put(attributes("{\"a\": NaN}".to_owned()), 400, "attributes.a"),
+        put(attributes("{\"a\": 1e999}".to_owned()), 422, "attributes.a: number out of range"),
+        put(attributes("[1]".to_owned()), 422, "attributes: expected an object"),
+        put(attributes("null".to_owned()), 422, "attributes: expected an object"),
+        put("{}".to_owned(), 422, "missing field `attributes`"),
+        put("{\"attributes\": {}, \"features\": [1]}".to_owned(), 422, "features"),
+        refused("PUT /v1/models/none/users/u", "{\"attributes\": {}}", 404, "none"),
+    ]);
+}

@@ -254,7 +254,36 @@ fn items_are_described_by_a_file_of_items_or_by_the_rows_of_feedback() {
     assert_contains(&counts, &["1 items described", "2 observations taken"]);
     assert_eq!(attributes("7"), json!({"title": "Alien"}));
     let message = refused(&films, &[&rows, "--attributes", "user_age"]);
-    assert_contains(&message, &["user_age", "users have no attributes"]);
+    assert_contains(&message, &["user_age", "--user-attributes"]);
+}
+
+#[test]
+fn users_are_described_by_a_file_of_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::serve(&dir.path().join("data"));
+    let films = create_model(&node.client(), "films", 1);
+    let users = write(dir.path(), "users.csv", "user_id,age,langs,note\na/1,31,en|de,\nb,,fr,\nc,,,\na/1,32,en,\n");
+    let rows = write(dir.path(), "rows.csv", "user,item,rating\nb,7,4\n");
+    let counts = imported(&films, &[&users, &rows, "--user-attributes", "age,langs"]);
+    assert_contains(
+        &counts,
+        &["2 users described", "1 observations taken", "1 users left out of whom nothing is said"],
+    );
+    assert_contains(&counts, &["1 rows describe their item or user differently"]);
+    let attributes = |user: &str| films.get(&format!("users/{user}")).expect(200)["attributes"].clone();
+    assert_eq!(attributes("a%2F1"), json!({"age": 31, "langs": ["en", "de"]}));
+    assert_eq!(attributes("b"), json!({"langs": ["fr"]}));
+    assert_eq!(attributes("c"), json!(null));
+    // An import of the same again changes nothing, and one of fewer columns replaces.
+    assert_contains(&imported(&films, &[&users, "--user-attributes", "age,langs"]), &["2 users described"]);
+    assert_contains(&imported(&films, &[&users, "--user-attributes", "age"]), &["1 users described"]);
+    assert_eq!(attributes("a%2F1"), json!({"age": 31}));
+    assert_eq!(attributes("b"), json!({"langs": ["fr"]}));
+    let message = refused(&films, &[&rows, "--user-attributes", "age"]);
+    assert_contains(&message, &["--user-attributes age: no file has such columns", "nothing was taken"]);
+    let nameless = write(dir.path(), "nameless.csv", "user_id,age\n,31\n");
+    let message = refused(&films, &[&nameless, "--user-attributes", "age"]);
+    assert_contains(&message, &["nameless.csv:2: column user_id"]);
 }
 
 fn write_parquet(folder: &Path, name: &str, columns: Vec<(&str, ArrayRef)>) -> String {

@@ -21,7 +21,11 @@ fn an_export_of_gorse_becomes_observations_and_items() {
     let rows = [("read", "u1", "i1"), ("like", "u1", "i1"), ("like", "u2", "i2"), ("share", "u2", "i1")];
     let text: String = rows.iter().map(|(kind, user, item)| line(kind, user, item)).collect();
     let feedback = write(dir.path(), "feedback.jsonl", text);
-    let users = write(dir.path(), "users.jsonl", "{\"UserId\":\"u1\",\"Labels\":null,\"Comment\":\"\"}\n");
+    let users = [
+        json!({"UserId": "u1", "Labels": null, "Comment": ""}),
+        json!({"UserId": "u2", "Labels": {"age": 31, "home": {"city": "Bern"}}, "Comment": "vip"}),
+    ];
+    let users = write(dir.path(), "users.jsonl", format!("{}\n{}\n", users[0], users[1]));
     let items = [
         json!({"ItemId": "i1", "IsHidden": false, "Categories": ["tea"], "Timestamp": "2024-01-01T00:00:00Z",
             "Labels": {"brand": "x"}, "Comment": ""}),
@@ -39,7 +43,12 @@ fn an_export_of_gorse_becomes_observations_and_items() {
         &counts,
         &["2 items described", "3 observations taken, 0 were there already, 0 skipped, 0 refused"],
     );
-    assert_contains(&counts, &["1 of kinds of feedback without a label left out", "1 users left out"]);
+    assert_contains(
+        &counts,
+        &["1 of kinds of feedback without a label left out", "1 users described", "1 users left out"],
+    );
+    let known = shop.get("users/u2").expect(200)["attributes"].clone();
+    assert_eq!(known, json!({"age": 31, "home.city": "Bern", "comment": "vip"}));
     assert_contains(&imported(&shop, &arguments), &["0 observations taken, 3 were there already"]);
     assert_eq!(observations(&shop), 3);
     let history = shop.user("u1", 2)["history"].clone();
@@ -90,8 +99,9 @@ fn datasets_of_amazon_personalize_are_taken_with_their_schemas() {
 
     let users = write(dir.path(), "users.csv", "USER_ID,AGE\nu1,30\n");
     let done = import(&films, &[&users, "--from", "personalize"]);
-    assert_contains(&done.stderr, &["1 users left out, since users have no attributes here"]);
+    assert_contains(&done.stderr, &["1 users described"]);
     assert_eq!(done.code, Some(0));
+    assert_eq!(films.get("users/u1").expect(200)["attributes"], json!({"AGE": 30}));
     let broken = write(dir.path(), "broken.json", "{}");
     let done = import(&films, &[&items, "--schema", &broken]);
     assert_eq!(done.code, Some(2));

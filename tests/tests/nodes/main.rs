@@ -12,6 +12,7 @@ mod cold_items;
 mod connections;
 mod context;
 mod decisions;
+mod described_users;
 mod drift;
 mod empty_lists;
 mod engines;

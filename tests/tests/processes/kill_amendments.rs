@@ -1,4 +1,4 @@
-//! SIGKILL while clients observe, correct, retract and erase, and models are deleted and created
+//! SIGKILL while clients observe, correct, retract, describe and erase users, and models are deleted and created
 //! again: the remaining state is bit-identical to that of a store that received only the
 //! acknowledged events.
 
@@ -42,6 +42,8 @@ enum Change {
     /// Id of the observation, and its new label.
     Correct(String, f32),
     Retract(String),
+    /// Attributes of the user, which are no event.
+    Describe(Value),
     Erase,
 }
 
@@ -54,6 +56,9 @@ impl Change {
             Self::Observe(body) => node.try_json("POST", &model.path("observe"), body),
             Self::Correct(id, label) => node.try_json("PUT", &observation(id), &json!({"label": label})),
             Self::Retract(id) => node.try_send("DELETE", &observation(id), "", ""),
+            Self::Describe(attributes) => {
+                node.try_json("PUT", &model.path(&format!("users/{user}")), &json!({"attributes": attributes}))
+            }
             Self::Erase => node.try_send("DELETE", &model.path(&format!("users/{user}")), "", ""),
         };
         Ok(reply?.expect(200))
@@ -70,10 +75,10 @@ struct User {
 
 impl User {
     fn take(&mut self, change: &Change) {
-        self.epoch += 1;
+        self.epoch += u64::from(!matches!(change, Change::Describe(_)));
         match change {
             Change::Observe(body) => self.live.push(body["observation_id"].as_str().unwrap().to_owned()),
-            Change::Correct(..) => {}
+            Change::Correct(..) | Change::Describe(_) => {}
             Change::Retract(id) => self.live.retain(|live| live != id),
             Change::Erase => self.live.clear(),
         }
@@ -87,6 +92,8 @@ impl User {
             (0..5, Some(live)) => Change::Correct(live, label),
             (5..9, Some(live)) => Change::Retract(live),
             (9, Some(_)) if name != LONG_USER => Change::Erase,
+            (10..12, _) => Change::Describe(json!({"age": random.random_range(0..100)})),
+            (12, _) => Change::Describe(json!({})),
             _ => Change::Observe(json!({
                 "user": name, "item": any_item(random), "label": label, "observation_id": id,
                 "timestamp": 1_700_000_000_000_i64 + random.random_range(0..1_000_000),
@@ -182,6 +189,13 @@ impl Harness {
         let (films, reference) = (node.model("films"), self.reference.model("films"));
         for (name, change) in unknown {
             let user = self.users.get_mut(name).unwrap();
+            if let Change::Describe(attributes) = change {
+                let known = films.user(name, 0)["attributes"].clone();
+                if known == *attributes || known.is_null() && *attributes == json!({}) {
+                    change.send(&reference, name).unwrap();
+                }
+                continue;
+            }
             let epoch = films.user(name, 0)["user_epoch"].as_u64().unwrap();
             assert!(epoch == user.epoch || epoch == user.epoch + 1, "epoch {epoch} of {name}: {change:?}");
             if epoch > user.epoch {
@@ -206,7 +220,7 @@ impl Harness {
             let (killed, reference) = (node.model(model), self.reference.model(model));
             for name in self.users.keys() {
                 let [killed, reference] = [&killed, &reference].map(|model| model.user(name, 0));
-                for field in ["user_epoch", "observations", "state_hash", "weights"] {
+                for field in ["user_epoch", "observations", "attributes", "state_hash", "weights"] {
                     assert_eq!(killed[field], reference[field], "{field} of {name} under {model} in round {round}");
                 }
             }

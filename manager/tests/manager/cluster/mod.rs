@@ -1,5 +1,6 @@
 //! Several nodes follow one registry: what the leading node writes, the others serve.
 
+mod described_users;
 mod nodes;
 
 use std::collections::BTreeMap;

@@ -16,8 +16,10 @@ use crate::cache::Held;
 use crate::catalog::read_fields;
 use crate::error::PredictorError;
 use crate::features::{FeatureScope, FeatureStore, Resolved};
+use crate::users::profile::Profile;
 use crate::version::ServingVersion;
 
+mod described;
 mod prepared;
 mod resolved;
 mod takings;
@@ -62,6 +64,8 @@ pub(crate) struct UserState {
     /// At most [`STATES_A_MODEL`] of each model. Events advance only the states of active versions;
     /// others catch up on access.
     states: Vec<HeldState>,
+    /// What is known of the user beside the events; `None` if nothing.
+    profile: Option<Arc<Profile>>,
     /// When items were last taken; built once a state under implicit loss needs it.
     takings: Option<Box<UserTakings>>,
 }
@@ -100,6 +104,8 @@ pub(crate) struct UserEntry {
 #[derive(Clone)]
 pub(crate) struct UserSnapshot {
     pub(crate) epoch: UserEpoch,
+    /// The revision of the user's attributes.
+    pub(crate) profile: u64,
     pub(crate) model: Arc<UserModel>,
     /// The write that a reply based on this must wait for.
     pub(crate) pending: Option<Ticket>,
@@ -108,6 +114,8 @@ pub(crate) struct UserSnapshot {
 /// A user's epoch without the state: enough to answer from the prediction cache.
 pub(crate) struct UserStatus {
     pub(crate) epoch: UserEpoch,
+    /// The revision of the user's attributes.
+    pub(crate) profile: u64,
     /// Whether the user has no observations.
     pub(crate) cold: bool,
     /// The write that a reply based on this must wait for.
@@ -229,7 +237,7 @@ impl UserEntry {
         let guard = self.state.try_lock()?;
         let state = guard.as_ref()?;
         let pending = state.pending.as_ref().filter(|ticket| !ticket.is_durable()).cloned();
-        Some(UserStatus { epoch: state.epoch, cold: state.observations() == 0, pending })
+        Some(UserStatus { epoch: state.epoch, profile: state.profile(), cold: state.observations() == 0, pending })
     }
 
     /// Whether observations of the user are in memory; true if the user is locked, since this does
@@ -315,7 +323,9 @@ impl UserState {
         // An erasure leaves no entry, only a gap in the epochs before the next event.
         let first = events.first().map_or(epoch.0, |event: &Event| event.epoch.0 - 1);
         let amended = if before == 0 { read.amended.max(UserEpoch(first)) } else { read.amended };
-        Ok(Self { epoch, amended, before, events, heap_bytes, pending: None, states: Vec::new(), takings: None })
+        let profile = storage.user_attributes().get(&key.stream, &key.user)?.and_then(Profile::of);
+        let (pending, states, takings) = (None, Vec::new(), None);
+        Ok(Self { epoch, amended, before, events, heap_bytes, pending, states, profile, takings })
     }
 
     /// The events after the snapshot under `version`, and the number of observations that the
@@ -428,7 +438,7 @@ impl UserState {
                 }
             }
             Amendment::Forget(epoch) => self.events.retain(|event| event.epoch != epoch),
-            Amendment::ForgetAll => (self.before, self.events) = (0, Vec::new()),
+            Amendment::ForgetAll => (self.before, self.events, self.profile) = (0, Vec::new(), None),
         }
         self.heap_bytes = self.events.iter().map(heap_bytes).sum();
     }
@@ -445,7 +455,8 @@ impl UserState {
         let states: usize = self.states.iter().map(|held| held.state.bytes() + ALLOCATION_BYTES).sum();
         let lists = self.events.capacity() * size_of::<Event>() + self.states.capacity() * size_of::<HeldState>();
         let takings = self.takings.as_ref().map_or(0, |takings| takings.bytes());
-        size_of::<Self>() + states + self.heap_bytes + lists + takings + 2 * ALLOCATION_BYTES
+        let profile = self.profile.as_ref().map_or(0, |profile| profile.bytes() + ALLOCATION_BYTES);
+        size_of::<Self>() + states + self.heap_bytes + lists + takings + profile + 2 * ALLOCATION_BYTES
     }
 
     /// The state under `version`, built if it is not held.
@@ -455,11 +466,14 @@ impl UserState {
         sources: &Sources<'_>,
     ) -> Result<Arc<UserModel>, PredictorError> {
         let observations = self.observations();
-        if observations == 0 {
+        if observations == 0 && self.profile.is_none() {
             return Ok(version.newcomer.clone());
         }
         if let Some(held) = self.held(version) {
             return Ok(held.state.clone());
+        }
+        if observations == 0 {
+            return Ok(self.described_newcomer(version, sources));
         }
         self.know_takings(version, sources)?;
         let model = match self.take(version) {
@@ -479,7 +493,7 @@ impl UserState {
     ) -> Result<UserSnapshot, PredictorError> {
         // First, since building it may freeze features, which the reply must wait for.
         let model = self.model(version, sources)?;
-        Ok(UserSnapshot { epoch: self.epoch, model, pending: self.pending() })
+        Ok(UserSnapshot { epoch: self.epoch, profile: self.profile(), model, pending: self.pending() })
     }
 
     /// Makes replies from states built from `sources` wait also for the features frozen for them.
@@ -502,7 +516,8 @@ impl UserState {
             self.know_takings(version, sources)?;
         }
         let history = self.resolve(first, version, sources)?;
-        let model = UserModel::resume(&version.learning, sums, &history, observations)?;
+        let model = UserModel::resume(&version.learning, sums, &history, observations)?
+            .with_profile(&version.learning, self.pull(version));
         drop(history);
         if let Some(sums) = model.sums()
             && sums.observations() >= first + CHECKPOINT_EVERY
@@ -584,7 +599,7 @@ impl UserState {
         // place.
         let mut model = match self.take(version) {
             Some(held) if held.state.observations() == newest => held.state,
-            _ if newest == 0 => version.newcomer.clone(),
+            _ if newest == 0 => self.newcomer(version),
             // A state that lags is caught up on the next access.
             _ => return Ok(()),
         };

@@ -7,6 +7,7 @@ use celeris_model::{History as _, ModelId, UserEpoch, UserModel, VersionId};
 
 use super::{Event, HeldState, ResolvedEvents, Sources, Stretch, UserState};
 use crate::error::PredictorError;
+use crate::users::profile::Profile;
 use crate::version::ServingVersion;
 
 /// Histories up to this length are copied and rebuilt outside the user's lock; longer ones are too
@@ -16,6 +17,7 @@ const COPIED_EVENTS_MAX: u64 = 4096;
 /// Copy of the events that a state is built from.
 pub(crate) struct Excerpt {
     amended: UserEpoch,
+    profile: Option<Arc<Profile>>,
     events: Vec<Event>,
 }
 
@@ -27,7 +29,9 @@ impl Excerpt {
         sources: &Sources<'_>,
     ) -> Result<Arc<UserModel>, PredictorError> {
         let history = ResolvedEvents::frozen(Stretch::whole(&self.events, version), version, sources)?;
-        Ok(Arc::new(UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?))
+        let pull = self.profile.as_ref().and_then(|profile| version.profile(profile.attributes()));
+        let state = UserModel::rebuild(&version.learning, &history, self.events.len() as u64)?;
+        Ok(Arc::new(state.with_profile(&version.learning, pull)))
     }
 }
 
@@ -52,19 +56,23 @@ impl UserState {
             // Catching up is quick.
             Preparation::UnderLock
         } else {
-            Preparation::Copied(Excerpt { amended: self.amended, events: self.events.clone() })
+            let (profile, events) = (self.profile.clone(), self.events.clone());
+            Preparation::Copied(Excerpt { amended: self.amended, profile, events })
         }
     }
 
     /// Keeps a state that was built outside the lock from these sources, unless the history was
-    /// amended meanwhile. If events were only added, the kept state lags behind.
+    /// amended, or other attributes given, meanwhile. If events were only added, the kept state lags behind.
     pub(crate) fn put_prepared(
         &mut self,
         version: &ServingVersion,
         (excerpt, state): (&Excerpt, Arc<UserModel>),
         sources: &Sources<'_>,
     ) {
-        let only_added = self.amended == excerpt.amended && self.observations() >= excerpt.events.len() as u64;
+        let same_profile =
+            excerpt.profile.as_ref().map(|of| of.revision()) == self.profile.as_ref().map(|of| of.revision());
+        let only_added =
+            same_profile && self.amended == excerpt.amended && self.observations() >= excerpt.events.len() as u64;
         if only_added && !self.states.iter().any(|held| held.is_of(version)) {
             self.keep(version, state, sources);
             self.wait_for_frozen(sources);
@@ -95,7 +103,7 @@ impl UserState {
             Some(HeldState { state, .. }) => state,
             None => {
                 self.read_back(sources, version)?;
-                version.newcomer.clone()
+                self.newcomer(version)
             }
         };
         self.know_takings(version, sources)?;

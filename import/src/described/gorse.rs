@@ -1,4 +1,4 @@
-//! The attributes of items that Gorse wrote.
+//! The attributes of items and users that Gorse wrote.
 
 use serde_json::{Map, Value, json};
 
@@ -17,9 +17,9 @@ const OWN: [&str; 6] = ["categories", "timestamp", "comment", "is_hidden", "avai
 /// How deep objects in labels lie in one another; deeper ones are attributes as they are.
 const DEPTH_MAX: usize = 8;
 
-/// The columns of items, by their indexes.
+/// The columns of items or users, by their indexes; users have labels and a comment.
 #[derive(Debug)]
-pub(crate) struct ItemColumns {
+pub(crate) struct GorseColumns {
     hidden: Option<usize>,
     categories: Option<usize>,
     time: Option<usize>,
@@ -27,7 +27,7 @@ pub(crate) struct ItemColumns {
     comment: Option<usize>,
 }
 
-impl ItemColumns {
+impl GorseColumns {
     pub(crate) fn of(columns: &[String]) -> Self {
         let find = |names: &[&str]| columns.iter().position(|column| names.contains(&plain(column).as_str()));
         Self {
@@ -39,7 +39,7 @@ impl ItemColumns {
         }
     }
 
-    /// The attributes of the item in the current row: categories, labels by their names, and the time after which a hidden
+    /// The attributes of the item or user in the current row: categories, labels by their names, and the time after which a hidden
     /// item is not shown.
     ///
     /// # Errors
