@@ -199,6 +199,7 @@ impl Scene<'_> {
             let variance = self.map.variance(&user, &learning);
             let user_mean = mean_label(learnt.iter());
             let stand_in = user.estimate(&learning, stand_in.offset, &stand_in.features);
+            let stand_in = learning.widened(stand_in, f64::from(self.trained.cold_variance));
             for rating in tested {
                 let mapped = match &self.attributes[rating.item as usize] {
                     Some(attributes) => {

@@ -179,7 +179,7 @@ fn predict(
                 user: rating.user,
                 item: rating.item,
                 label: rating.label,
-                served: model.estimate(&learning, example.offset, example.features),
+                served: trained.estimate(&model, &learning, rating),
                 own: example.offset + own,
             });
         }

@@ -15,6 +15,9 @@ pub struct ItemFeatures<'a> {
     pub features: &'a [f32],
     /// `Lambda y_i` for the item's choice vector `y_i`, length `dim`; empty in a version without choice vectors.
     pub choice: &'a [f32],
+    /// What the uncertainty of offset and features adds to the variance of a score, for a user drawn from the prior; 0 in a
+    /// version that does not know.
+    pub variance: f32,
 }
 
 /// Default offset and features of an item unknown to the version.
@@ -48,6 +51,10 @@ pub struct Theta {
     features: HugeFloats,
     /// Row-major, `items.len() x dim`: `Lambda y_i`; empty in a version without choice vectors.
     choices: HugeFloats,
+    /// Length `items.len()`, see [`ItemFeatures::variance`]; empty in a version that does not know.
+    variances: Vec<f32>,
+    /// That of an unknown item.
+    cold_variance: f32,
     cold_item: ColdItem,
 }
 
@@ -58,6 +65,8 @@ impl PartialEq for Theta {
             && self.offsets == other.offsets
             && self.features == other.features
             && self.choices == other.choices
+            && self.variances == other.variances
+            && self.cold_variance == other.cold_variance
             && self.cold_item == other.cold_item
     }
 }
@@ -93,7 +102,17 @@ impl Theta {
                 return Err(ModelError::OutOfRange { what: "occurrences of an item", range: "1", value: 2.0 });
             }
         }
-        Ok(Self { dim, items, slots, offsets, features: features.into(), choices: Vec::new().into(), cold_item })
+        Ok(Self {
+            dim,
+            items,
+            slots,
+            offsets,
+            features: features.into(),
+            choices: Vec::new().into(),
+            variances: Vec::new(),
+            cold_variance: 0.0,
+            cold_item,
+        })
     }
 
     /// The same table with choice vectors times `Lambda`, row-major `items().len() x dim`; an empty table has none.
@@ -111,6 +130,31 @@ impl Theta {
         Ok(Self { choices: choices.into(), ..self })
     }
 
+    /// The same table with the variance that each item, and an unknown one, adds to a score; an empty list stands for none.
+    ///
+    /// # Errors
+    /// `DimMismatch`, or `OutOfRange` for a negative variance or one that is not finite.
+    pub fn with_variances(self, variances: Vec<f32>, cold_variance: f32) -> Result<Self, ModelError> {
+        let (expected, received) = (self.items.len(), variances.len());
+        if received != 0 && received != expected {
+            return Err(ModelError::DimMismatch { what: "variances of items", expected, received });
+        }
+        match variances.iter().chain([&cold_variance]).find(|variance| !(0.0..=VARIANCE_MAX).contains(*variance)) {
+            Some(variance) => Err(ModelError::OutOfRange {
+                what: "variance of an item",
+                range: "from 0 to 1e14",
+                value: f64::from(*variance),
+            }),
+            None => Ok(Self { variances, cold_variance, ..self }),
+        }
+    }
+
+    /// The variances of the items; empty in a version that does not know.
+    #[must_use]
+    pub fn variances(&self) -> &[f32] {
+        &self.variances
+    }
+
     /// The table of an untrained version: no items, and a blank default.
     #[must_use]
     pub fn untrained(dim: usize) -> Self {
@@ -121,6 +165,8 @@ impl Theta {
             offsets: Vec::new(),
             features: Vec::new().into(),
             choices: Vec::new().into(),
+            variances: Vec::new(),
+            cold_variance: 0.0,
             cold_item: ColdItem::blank(dim),
         }
     }
@@ -139,7 +185,12 @@ impl Theta {
     /// Default offset and features of an unknown item.
     #[must_use]
     pub fn cold_item(&self) -> ItemFeatures<'_> {
-        ItemFeatures { offset: self.cold_item.offset, features: &self.cold_item.features, choice: &[] }
+        ItemFeatures {
+            offset: self.cold_item.offset,
+            features: &self.cold_item.features,
+            choice: &[],
+            variance: self.cold_variance,
+        }
     }
 
     /// Offset and features of `item`, if it was trained.
@@ -170,7 +221,7 @@ impl Theta {
     pub fn bytes(&self) -> usize {
         let ids: usize = self.items.iter().map(ItemId::heap_bytes).sum();
         let numbers = size_of_val(&*self.features) + size_of_val(&*self.choices) + size_of_val(&*self.offsets);
-        let arrays = numbers + size_of_val(&*self.items);
+        let arrays = numbers + size_of_val(&*self.variances) + size_of_val(&*self.items);
         size_of::<Self>() + arrays + ids + self.slots.bytes()
     }
 
@@ -179,7 +230,8 @@ impl Theta {
     pub fn row(&self, slot: usize) -> ItemFeatures<'_> {
         let row = slot * self.dim..(slot + 1) * self.dim;
         let choice = self.choices.get(row.clone()).unwrap_or_default();
-        ItemFeatures { offset: self.offsets[slot], features: &self.features[row], choice }
+        let variance = self.variances.get(slot).copied().unwrap_or_default();
+        ItemFeatures { offset: self.offsets[slot], features: &self.features[row], choice, variance }
     }
 
     /// The offsets, in the order of the items.
@@ -207,6 +259,9 @@ pub const FEATURE_ABS_MAX: f32 = 1e4;
 
 /// The largest magnitude of an entry of a choice vector, as of a mean weight.
 pub const CHOICE_ABS_MAX: f32 = 1e7;
+
+/// The largest variance that an item adds to a score: that of an offset at its bound.
+pub const VARIANCE_MAX: f32 = 1e14;
 
 /// The largest magnitude of an item's offset: ten times that of a label.
 pub const OFFSET_ABS_MAX: f32 = 1e7;

@@ -19,7 +19,7 @@ use crate::bounds::Contents;
 use crate::cold_map::{ColdMap, read_cold_map};
 use crate::error::FeaturesError;
 use crate::parts::{Parts, read_parts};
-use crate::table::{CHOICE_ABS_MAX, ColdItem, Theta, check_features};
+use crate::table::{CHOICE_ABS_MAX, ColdItem, Theta, VARIANCE_MAX, check_features};
 use crate::user_map::{UserMap, read_user_map};
 
 /// The output of a training.
@@ -109,6 +109,7 @@ pub fn write_trained_version(
         noise_variance: prior.noise_variance(),
         recent_bias: prior.recent_bias(),
         cold_item_offset: theta.cold_item().offset,
+        cold_item_variance: Some(theta.cold_item().variance).filter(|variance| *variance > 0.0),
         label_range: contents.label_range,
         algorithm: contents.algorithm.clone(),
         parent: contents.parent,
@@ -127,7 +128,16 @@ fn theta_tables<'a>(theta: &'a Theta, choices: &'a [f32]) -> impl Iterator<Item 
         let end = (start + ROWS_A_BATCH).min(items.len());
         let features = &theta.features()[start * dim..end * dim];
         let choices = choices.get(start * dim..end * dim).unwrap_or_default();
-        item_features::table(&items[start..end], &theta.offsets()[start..end], features, (choices, dim))
+        let variances = theta.variances().get(start..end).unwrap_or_default();
+        let (items, offsets) = (&items[start..end], &theta.offsets()[start..end]);
+        item_features::table(item_features::ItemFeatureTable {
+            items,
+            offsets,
+            features,
+            choices,
+            variances,
+            width: dim,
+        })
     })
 }
 
@@ -184,6 +194,7 @@ fn read_prior(dir: &Path, manifest: &Manifest) -> Result<(Prior, Vec<f32>), Feat
 fn read_theta(dir: &Path, manifest: &Manifest, cold_features: Vec<f32>, prior: &Prior) -> Result<Theta, FeaturesError> {
     let dim = manifest.dim;
     let (mut items, mut offsets, mut features, mut pulls) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut variances = Vec::new();
     let mut file = ParquetFile::open(&dir.join(item_features::FILE))?;
     while let Some(batch) = file.next_batch()? {
         let rows = item_features::read_rows(&batch, dim)?;
@@ -196,12 +207,21 @@ fn read_theta(dir: &Path, manifest: &Manifest, cold_features: Vec<f32>, prior: &
                 return Err(batch.value_error(row, item_features::CHOICES, &problem).into());
             }
         }
+        for (row, variance) in rows.variances.iter().enumerate() {
+            if !(0.0..=VARIANCE_MAX).contains(variance) {
+                let problem = format!("expected a number from 0 to {VARIANCE_MAX:e}");
+                return Err(batch.value_error(row, item_features::VARIANCE, &problem).into());
+            }
+        }
         pulls.extend(prior.pulls(&rows.choices));
+        variances.extend(rows.variances);
         items.extend(rows.items);
         offsets.extend(rows.offsets);
         features.extend(rows.features);
     }
     check_rows(dir, manifest, item_features::FILE, items.len())?;
     let cold_item = ColdItem { offset: manifest.cold_item_offset, features: cold_features };
-    Ok(Theta::new(items, offsets, features, cold_item)?.with_choices(pulls)?)
+    Ok(Theta::new(items, offsets, features, cold_item)?
+        .with_choices(pulls)?
+        .with_variances(variances, manifest.cold_item_variance.unwrap_or_default())?)
 }

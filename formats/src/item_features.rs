@@ -7,6 +7,7 @@
 //! | `offset` | float |
 //! | `features` | list of float, of one length |
 //! | `choices` | list of float, as long as the features; absent in a version without choice vectors |
+//! | `variance` | float, what the uncertainty of the item adds to the variance of a score; absent in a version that does not know |
 
 use arrow_array::RecordBatch;
 use celeris_model::ItemId;
@@ -21,6 +22,7 @@ pub const ITEM: &str = "item";
 pub const OFFSET: &str = "offset";
 pub const FEATURES: &str = "features";
 pub const CHOICES: &str = "choices";
+pub const VARIANCE: &str = "variance";
 
 /// Rows of the file.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,11 +34,29 @@ pub struct ItemFeatureRows {
     pub features: Vec<f32>,
     /// Row-major `items x width`; empty if the column is absent.
     pub choices: Vec<f32>,
+    /// Length `items`; empty if the column is absent.
+    pub variances: Vec<f32>,
 }
 
-/// The table of these items, with `features` and, if there are any, `choices` row-major `items x width`.
+/// What a table of items is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct ItemFeatureTable<'a> {
+    pub items: &'a [ItemId],
+    /// Length `items`.
+    pub offsets: &'a [f32],
+    /// Row-major `items x width`.
+    pub features: &'a [f32],
+    /// Row-major `items x width`, or empty.
+    pub choices: &'a [f32],
+    /// Length `items`, or empty.
+    pub variances: &'a [f32],
+    pub width: usize,
+}
+
+/// The table of these items.
 #[must_use]
-pub fn table(items: &[ItemId], offsets: &[f32], features: &[f32], (choices, width): (&[f32], usize)) -> RecordBatch {
+pub fn table(rows: ItemFeatureTable) -> RecordBatch {
+    let ItemFeatureTable { items, offsets, features, choices, variances, width } = rows;
     let mut columns = vec![
         (ITEM, text_column(items.iter().map(ItemId::as_str))),
         (OFFSET, number_column(offsets)),
@@ -44,6 +64,9 @@ pub fn table(items: &[ItemId], offsets: &[f32], features: &[f32], (choices, widt
     ];
     if !choices.is_empty() {
         columns.push((CHOICES, vector_column(choices, width)));
+    }
+    if !variances.is_empty() {
+        columns.push((VARIANCE, number_column(variances)));
     }
     record_batch(columns)
 }
@@ -57,5 +80,6 @@ pub fn read_rows(batch: &Batch, width: usize) -> Result<ItemFeatureRows, FormatE
     let offsets = batch.numbers::<f32>(OFFSET)?.to_vec();
     let features = batch.lists::<f32>(FEATURES, width)?;
     let choices = if batch.has(CHOICES) { batch.lists::<f32>(CHOICES, width)? } else { Vec::new() };
-    Ok(ItemFeatureRows { items, offsets, features, choices })
+    let variances = if batch.has(VARIANCE) { batch.numbers::<f32>(VARIANCE)?.to_vec() } else { Vec::new() };
+    Ok(ItemFeatureRows { items, offsets, features, choices, variances })
 }

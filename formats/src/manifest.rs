@@ -54,6 +54,9 @@ pub struct Manifest {
     pub recent_bias: Option<RecentBias>,
     /// The offset of an item unknown to the version.
     pub cold_item_offset: f32,
+    /// What the uncertainty of such an item adds to the variance of a score; absent in a version that does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_item_variance: Option<f32>,
     /// The smallest and largest label seen in training, if any.
     pub label_range: Option<(f32, f32)>,
     /// The training algorithm.

@@ -32,7 +32,16 @@ fn items() -> [ItemId; 2] {
 }
 
 fn features() -> RecordBatch {
-    item_features::table(&items(), &[0.5, 1.5], &[1.0, 2.0, 3.0, 4.0], (&[], 2))
+    let (items, features) = (items(), [1.0, 2.0, 3.0, 4.0]);
+    let (offsets, features) = (&[0.5, 1.5], &features);
+    item_features::table(item_features::ItemFeatureTable {
+        items: &items,
+        offsets,
+        features,
+        choices: &[],
+        variances: &[],
+        width: 2,
+    })
 }
 
 fn cold_map() -> ColdMapNumbers {

@@ -236,6 +236,8 @@ fn finish(
         item_features: fit.features,
         user_weights: fit.weights,
         choices: Vec::new(),
+        variances: Vec::new(),
+        cold_variance: 0.0,
         pulls: Vec::new(),
         prior,
         cold_item: fit.cold_item,

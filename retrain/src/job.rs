@@ -456,7 +456,8 @@ fn write_trained(
         part.tables.extend(tables.iter().map(|(name, batches)| (*name, batches.clone())));
         part.texts.extend(texts.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())));
     }
-    let theta = Theta::new(items, trained.item_offsets, trained.item_features, trained.cold_item)?;
+    let theta = Theta::new(items, trained.item_offsets, trained.item_features, trained.cold_item)?
+        .with_variances(trained.variances, trained.cold_variance)?;
     let contents = VersionContents {
         model: job.model.clone(),
         theta: &theta,

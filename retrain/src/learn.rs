@@ -61,6 +61,10 @@ pub(crate) struct Learnt {
     pub(crate) noise_variance: f64,
     /// Row-major `items x dim`: the choice vectors; empty without.
     pub(crate) choices: Vec<f32>,
+    /// Length `items`: what the uncertainty of an item adds to the variance of a score, as that of an unknown item for one
+    /// without ratings; empty if that is not known.
+    pub(crate) variances: Vec<f32>,
+    pub(crate) cold_variance: f32,
     /// The state for a later warm start.
     pub(crate) state: Arc<AlsState>,
 }
@@ -168,6 +172,7 @@ impl Learnt {
     fn of(ratings: &Ratings, als: Als, cold_features: Vec<f32>) -> Self {
         let state = Arc::new(als.state());
         let choices = state.choices.clone().unwrap_or_default();
+        let (variances, cold_variance) = state.score_variances(&rated_items(ratings));
         let dim = als.shape.dim();
         let offsets = als.biases.iter().map(|bias| (als.mean + f64::from(*bias)) as f32).collect();
         let mut weights = als.weights;
@@ -192,6 +197,8 @@ impl Learnt {
             weight_covariance: als.weight_covariance,
             noise_variance: als.noise_variance,
             choices,
+            variances,
+            cold_variance,
             state,
         }
     }
@@ -205,6 +212,8 @@ impl Learnt {
             item_features: self.features,
             user_weights: self.weights,
             choices: self.choices,
+            variances: self.variances,
+            cold_variance: self.cold_variance,
             pulls,
             prior,
             cold_item: ColdItem { offset: self.cold_offset, features: self.cold_features },
@@ -264,7 +273,13 @@ impl Learnt {
         for (item, row) in pinned.items.iter().zip(pinned.features.chunks_exact(dim)) {
             self.features[*item as usize * dim..][..dim].copy_from_slice(row);
         }
-        fit_weights(ratings, grouped, &self.features, self.cold_features)
+        let mut refit = fit_weights(ratings, grouped, &self.features, self.cold_features)?;
+        // Given features are certain; those of other items are as uncertain as before.
+        for item in &pinned.items {
+            self.variances[*item as usize] = refit.variances[*item as usize];
+        }
+        (refit.variances, refit.cold_variance) = (self.variances, self.cold_variance);
+        Ok(refit)
     }
 
     /// The predicted label with the trainer's own weights.

@@ -109,6 +109,9 @@ fn shrunk(mut learnt: Learnt, base: BaseRate, gain: f64) -> Learnt {
     }
     learnt.weight_mean *= gain;
     learnt.weight_covariance *= gain * gain;
+    // They are those of working responses, and would move every probability towards one half.
+    learnt.variances.clear();
+    learnt.cold_variance = 0.0;
     learnt
 }
 

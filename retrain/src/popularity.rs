@@ -102,6 +102,8 @@ pub fn train_popularity(ratings: &Ratings, settings: &TrainSettings, pinned: &Pi
         item_features,
         user_weights: vec![0.0; ratings.users() * dim],
         choices: Vec::new(),
+        variances: Vec::new(),
+        cold_variance: 0.0,
         pulls: Vec::new(),
         prior,
         cold_item,

@@ -117,7 +117,7 @@ impl HeldOut {
         let mut errors = Errors::default();
         for entry in self.asked.row(user) {
             let example = learnt.example(entry, &[]);
-            let estimate = model.estimate(learning, example.offset, example.features);
+            let estimate = learnt.estimate(&model, learning, entry);
             errors.add(learning, &estimate, &example, self.label_range);
         }
         Ok(errors)
@@ -137,6 +137,14 @@ impl Learnt {
             taken_before: None,
             choice: pulls.get(item * self.dim..(item + 1) * self.dim).unwrap_or_default(),
         }
+    }
+
+    /// The estimate of a served user state for the item of `entry`, as a node gives it.
+    pub(crate) fn estimate(&self, model: &UserModel, learning: &Learning, entry: &Entry) -> Estimate {
+        let item = entry.other as usize;
+        let estimate = model.estimate(learning, self.offsets[item], &self.features[item * self.dim..][..self.dim]);
+        let variance = self.variances.get(item).copied().unwrap_or_default();
+        learning.widened(estimate, f64::from(variance))
     }
 
     /// The weighted RMSE of the trainer's own weights, with scores clipped to `range`.

@@ -80,14 +80,9 @@ impl Replay {
         let history: Vec<_> = rows.iter().map(|(entry, _)| learnt.example(entry, pulls)).collect();
         let mut model = UserModel::from_prior(learning)?;
         let mut errors = Errors::default();
-        for (example, (_, used)) in history.iter().zip(rows) {
+        for (example, (entry, used)) in history.iter().zip(rows) {
             if *used == Use::PredictedThenLearnt {
-                errors.add(
-                    learning,
-                    &model.estimate(learning, example.offset, example.features),
-                    example,
-                    self.label_range,
-                );
+                errors.add(learning, &learnt.estimate(&model, learning, entry), example, self.label_range);
             }
             model.absorb(learning, history.as_slice())?;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use celeris_features::ColdItem;
-use celeris_model::{Example, Prior, Timestamp};
+use celeris_model::{Estimate, Example, Learning, Prior, Timestamp, UserModel};
 
 use crate::ratings::Rating;
 use crate::state::TrainerState;
@@ -87,6 +87,11 @@ pub struct Trained {
     pub user_weights: Vec<f32>,
     /// Row-major `items x dim`: the choice vectors of the items; empty for a version without.
     pub choices: Vec<f32>,
+    /// Length `items`: what the uncertainty of an item adds to the variance of a score; empty for a version that does not
+    /// know.
+    pub variances: Vec<f32>,
+    /// That of an item of which nothing is known; 0 for a version that does not know.
+    pub cold_variance: f32,
     /// Row-major `items x dim`: `Lambda y` for each choice vector `y`; empty for a version without.
     pub pulls: Vec<f32>,
     /// The prior of all users.
@@ -117,6 +122,16 @@ impl Trained {
             taken_before: None,
             choice: self.pulls.get(item * self.dim..(item + 1) * self.dim).unwrap_or_default(),
         }
+    }
+
+    /// The estimate of a served user state for the item of `rating`, as a node gives it.
+    ///
+    /// The caller guarantees that the item's index is below the number of items in the training.
+    #[must_use]
+    pub fn estimate(&self, state: &UserModel, learning: &Learning, rating: &Rating) -> Estimate {
+        let Example { offset, features, .. } = self.example(rating);
+        let variance = self.variances.get(rating.item as usize).copied().unwrap_or_default();
+        learning.widened(state.estimate(learning, offset, features), f64::from(variance))
     }
 
     /// The trainer's own weights of a user, length `dim`.

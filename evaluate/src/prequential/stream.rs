@@ -68,8 +68,7 @@ pub(super) fn serve(
             Some(state) => state,
             None => UserModel::rebuild(learning, &Known { version, rows, positions }, positions.len() as u64)?,
         };
-        let example = version.example(row);
-        let estimate = state.estimate(learning, example.offset, example.features);
+        let estimate = version.estimate(&state, learning, row);
         let covered = (row.label - estimate.score).abs() <= DEVIATIONS_95 * estimate.label_std;
         scored.push(Scored { score: estimate.score, covered });
         positions.push(position);

@@ -69,6 +69,17 @@ impl<'v> Resolved<'v> {
         }
     }
 
+    /// What the uncertainty of a row of the table of `version`, or of an unknown item, adds to the variance of a score
+    /// ([`ItemFeatures::variance`]); 0 for features that are given or mapped from attributes.
+    pub(crate) fn variance(&self, version: &ServingVersion) -> f32 {
+        match self {
+            Self::Trained(row, _) => row.variance,
+            Self::Later(item) if item.origin == FeatureOrigin::StandIn => version.theta.cold_item().variance,
+            Self::Later(_) => 0.0,
+            Self::InContext(item) => item.of.variance(version),
+        }
+    }
+
     pub(crate) fn known(&self) -> bool {
         match self {
             Self::Trained(..) => true,

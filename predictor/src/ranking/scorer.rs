@@ -303,8 +303,8 @@ pub(crate) fn scores(model: &UserModel, resolved: &[Resolved<'_>]) -> Vec<f32> {
     scores
 }
 
-/// Scores with their uncertainty: that of the user's weights, for features mapped from attributes also
-/// that of the features, and that of computed parts that are missing.
+/// Scores with their uncertainty: that of the user's weights, that of the item if the version knows it, for features mapped
+/// from attributes that of the features, and that of computed parts that are missing.
 pub(crate) fn estimates<'a>(
     model: &UserModel,
     version: &ServingVersion,
@@ -314,6 +314,11 @@ pub(crate) fn estimates<'a>(
     let widened = resolved.clone();
     let rows = resolved.clone().map(|item| (item.offset(), item.features()));
     model.estimate_rows(&version.learning, rows, &mut estimates);
+    if !version.theta.variances().is_empty() {
+        for (estimate, item) in estimates.iter_mut().zip(resolved.clone()) {
+            *estimate = version.learning.widened(*estimate, f64::from(item.variance(version)));
+        }
+    }
     if let Some(map) = &version.cold_map {
         // The variance depends only on the user, and most requests have no item that needs it.
         let mut variance = None;

@@ -150,6 +150,30 @@ pub(crate) struct AlsState {
     pub(crate) population: Population,
 }
 
+impl AlsState {
+    /// Length `items`: the variance of the score of a user drawn from the population that is due to the uncertainty of the item's
+    /// bias and factors; and that for an item of which nothing is known, which items that are not `rated` have.
+    #[expect(clippy::cast_possible_truncation, reason = "variances are held in f32; rounding to the nearest is meant")]
+    pub(crate) fn score_variances(&self, rated: &[bool]) -> (Vec<f32>, f32) {
+        let Population { weight_mean, weight_covariance, bias_variance, .. } = &self.population;
+        let dim = weight_mean.len();
+        let latent = self.factors.len() / self.biases.len().max(1);
+        let squares: Vec<f64> =
+            (0..latent).map(|k| weight_mean[k] * weight_mean[k] + weight_covariance[k * dim + k]).collect();
+        // The prior variance of a factor is 1.
+        let unknown = (bias_variance + squares.iter().sum::<f64>()) as f32;
+        let of_item = |(item, rated): (usize, &bool)| {
+            if !*rated {
+                return unknown;
+            }
+            let of_factors = self.factor_variances[item * latent..][..latent].iter().zip(&squares);
+            let of_factors: f64 = of_factors.map(|(variance, square)| f64::from(*variance) * square).sum();
+            (f64::from(self.bias_variances[item]) + of_factors) as f32
+        };
+        (rated.iter().enumerate().map(of_item).collect(), unknown)
+    }
+}
+
 /// The part of an [`AlsState`] whose size does not depend on the data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

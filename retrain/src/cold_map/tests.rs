@@ -55,6 +55,8 @@ fn world() -> World {
         item_features,
         user_weights,
         choices: Vec::new(),
+        variances: Vec::new(),
+        cold_variance: 0.0,
         pulls: Vec::new(),
         prior: Prior::isotropic(DIM, 1.0, 1.0).unwrap(),
         cold_item: ColdItem::blank(DIM),
