@@ -3,4 +3,5 @@
 
 mod bounds;
 mod cold_maps;
+mod user_maps;
 mod version_directories;

@@ -18,10 +18,14 @@ fn item(number: u32) -> ItemId {
 
 /// Thirty users and twenty films: every pair has a rating, one of them two.
 fn write_observations(path: &Path) -> InputFile {
+    write_ratings(path, 30, |user, film| 1.0 + ((user * 2 + film * film) % 9) as f32 * 0.5)
+}
+
+fn write_ratings(path: &Path, users: u32, label: impl Fn(u32, u32) -> f32) -> InputFile {
     let mut writer = ObservationsWriter::create(path).unwrap();
-    let pairs = (0..30_u32).flat_map(|user| (0..20_u32).map(move |film| (user, film))).chain([(0, 0)]);
+    let pairs = (0..users).flat_map(|user| (0..20_u32).map(move |film| (user, film))).chain([(0, 0)]);
     for (k, (user, film)) in pairs.enumerate() {
-        let label = 1.0 + ((user * 2 + film * film) % 9) as f32 * 0.5;
+        let label = label(user, film);
         let record = Record {
             kind: RecordKind::Observe,
             user: UserId::new(format!("u{user}")).unwrap(),
@@ -280,6 +284,40 @@ fn attributes_of_items_give_a_map_for_new_items() {
     assert!((manifest.metrics["cold_map_items"] - 20.0).abs() < 0.5, "the last film has no ratings: {manifest:?}");
     let map = read_version(&folder.path().join("version")).unwrap().cold_map.unwrap();
     assert_eq!(map.map(&described[20].1).features.len(), 5);
+}
+
+#[test]
+fn attributes_of_users_give_a_map_for_new_users() {
+    let folder = tempfile::tempdir().unwrap();
+    let likes = |user: u32, film: u32| (user % 2 == 0) == (film < 10);
+    let label = |user, film| if likes(user, film) { 4.0 } else { 2.0 } + ((user * 7 + film * 3) % 5) as f32 * 0.1;
+    let observations = write_ratings(&folder.path().join("observations.parquet"), 80, label);
+    let kind = |user: u32| serde_json::json!({ "kind": user % 2 == 0 }).as_object().unwrap().clone();
+    let path = folder.path().join("user_attributes.parquet");
+    let mut writer = AttributesWriter::create(&path).unwrap();
+    let described: Vec<_> = (0..100).map(|user| (UserId::new(format!("u{user}")).unwrap(), kind(user))).collect();
+    writer.write(described.iter().map(|(user, attributes)| (user, attributes))).unwrap();
+    writer.finish().unwrap();
+    let job = Job { user_attributes: Some(InputFile::sealed(&path).unwrap()), ..job(observations) };
+    let manifest = run_job(&write_job(folder.path(), &job), &Silent).unwrap();
+    assert!((manifest.metrics["user_map_users"] - 80.0).abs() < 0.5, "the others have no ratings: {manifest:?}");
+    assert!(manifest.metrics["user_map_rmse"] < 0.5 * manifest.metrics["user_map_rmse_without"], "{manifest:?}");
+    let version = read_version(&folder.path().join("version")).unwrap();
+    let map = version.user_map.unwrap();
+    let score = |shift: &[f32], film: u32| -> f64 {
+        let row = version.theta.get(&item(film)).unwrap();
+        let weights = version.prior.mean().iter().zip(shift).map(|(mean, shift)| mean + f64::from(*shift));
+        f64::from(row.offset) + weights.zip(row.features).map(|(w, x)| w * f64::from(*x)).sum::<f64>()
+    };
+    for user in [0, 1] {
+        let shift = map.shift(&kind(user)).unwrap();
+        let (liked, other) = if user == 0 { (3, 13) } else { (13, 3) };
+        assert!(score(&shift, liked) - score(&shift, other) > 1.5, "user {user}");
+    }
+    // Other losses ignore the attributes.
+    let implicit = Job { loss: Loss::Implicit, output: "implicit".into(), ..job };
+    let manifest = run_job(&write_job(folder.path(), &implicit), &Silent).unwrap();
+    assert!(!manifest.files.contains_key("user_map.parquet") && !manifest.metrics.contains_key("user_map_users"));
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn retrain(client: &Client, model: &ModelClient) -> Value {
 /// A model trained on readers and players, nine in ten of whom are described as what they are, or, if `tells` is false, as
 /// anything.
 fn trained(client: &Client, tells: bool) -> (ModelClient, Value) {
-    client.post("/v1/models", &json!({"name": "shop", "dim": 6})).expect(201);
+    client.post("/v1/models", &json!({"name": "shop", "dim": 6, "triggers": {}})).expect(201);
     let shop = client.model("shop");
     let mut lines = String::new();
     for user in 0..USERS {
