@@ -10,14 +10,15 @@
 //!
 //! Modules: [`space`] is what is searched; [`sampler`] proposes the next point ([`gp`] is the
 //! Gaussian process behind the default, `tpe` the crate of this name); [`collaborative`] decides
-//! which trials continue from the best one so far; [`mod@importance`] tells how much of the differences
+//! which trials continue from the best one so far, [`early_stop`] which are not worth their end; [`mod@importance`] tells how much of the differences
 //! each setting explains; [`study`] and [`trial`] are the state machine; [`minima`] has
-//! functions that tests and benches compare samplers on.
+//! functions that tests and benches compare samplers on, and runs studies of them.
 //!
 //! The words are those of Optuna (Akiba et al. 2019), the protocol of workers that of Rafiki (Wang
 //! et al. 2018, algorithms 1 and 2).
 
 pub mod collaborative;
+pub mod early_stop;
 pub mod error;
 pub mod gp;
 pub mod history;
@@ -37,5 +38,5 @@ pub use importance::importance;
 pub use sampler::Sampler;
 pub use settings::Settings;
 pub use space::{Axis, AxisSpec, Params, Space};
-pub use study::{Asked, Assignment, Ended, Study, Verdict};
-pub use trial::{Outcome, Trial, TrialState};
+pub use study::{Asked, Assignment, Ended, Study, Verdict, Worker};
+pub use trial::{Outcome, Report, Trial, TrialState};
