@@ -215,7 +215,8 @@ impl<S: Send + Sync> FromRequestParts<S> for InTrial {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let (study, trial): (String, String) = path_texts(parts, state).await?;
-        let unknown = |_| ApiError::not_found(format!("study {study} has no trial {trial:?}; trials have numbers from 0"));
+        let unknown =
+            |_| ApiError::not_found(format!("study {study} has no trial {trial:?}; trials have numbers from 0"));
         Ok(Self { trial: trial.parse().map_err(unknown)?, study })
     }
 }

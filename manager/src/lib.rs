@@ -72,8 +72,8 @@ pub use registry::{
 pub use rewards::{RewardFigures, RewardReport, RewardRow, RewardSums};
 pub use settings::{
     CANDIDATES_DEFAULT, DefaultReward, DriftSettings, Engine, FeaturePart, FeatureParts, FeatureSource, GateConfig,
-    GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule, ScheduledStudy, Signal, Then, Threshold, TrainerLimits, TrainerSettings,
-    Trainers, TrainingOptions, Triggers, Volume,
+    GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule, ScheduledStudy, Signal, Then, Threshold,
+    TrainerLimits, TrainerSettings, Trainers, TrainingOptions, Triggers, Volume,
 };
 pub use studies::{
     Applied, NewStudy, OfTrial, OutgoingData, RemoteAsked, RemoteTrial, Reporter, Studies, StudyRecord, TrialData,

@@ -253,7 +253,10 @@ mod tests {
             Storage::open_copy(&dir.path().join(name), &StorageOptions::default(), &mut bytes)
         };
         let whole = open("whole", &bytes).unwrap();
-        assert_eq!(whole.items().get(&stream("films"), &item).unwrap(), original.items().get(&stream("films"), &item).unwrap());
+        assert_eq!(
+            whole.items().get(&stream("films"), &item).unwrap(),
+            original.items().get(&stream("films"), &item).unwrap()
+        );
         for (place, end) in [bytes.len() - 1, bytes.len() / 2, 1, 0].into_iter().enumerate() {
             assert!(matches!(open(&format!("cut-{place}"), &bytes[..end]), Err(CopyError::Transfer(_))), "{end}");
         }
@@ -262,6 +265,9 @@ mod tests {
         assert!(matches!(open("column", &of_another), Err(CopyError::Transfer(_))));
         let mut longer = bytes.clone();
         longer[5..9].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(matches!(open("longer", &longer), Err(CopyError::Transfer(_))), "no more is reserved than an entry has");
+        assert!(
+            matches!(open("longer", &longer), Err(CopyError::Transfer(_))),
+            "no more is reserved than an entry has"
+        );
     }
 }

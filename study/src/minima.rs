@@ -1,8 +1,9 @@
 //! Functions whose minima are known, and a study of a function, for comparisons of samplers.
 
 use crate::error::StudyError;
+use crate::messages::{Asked, Worker};
 use crate::space::Params;
-use crate::study::{Asked, Study, Worker};
+use crate::study::Study;
 use crate::trial::Outcome;
 
 /// Runs a study of a function to its end, with one worker and a second for each trial. The present settings

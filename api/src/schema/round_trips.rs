@@ -14,8 +14,7 @@ use serde_json::{Map, Value, json};
 use super::selections::{Objective, Scope};
 use super::settings::{DefaultReward, Gate, Guard, Loss, Metric, Trainer, TrainerLimits};
 use super::triggers::{
-    StudyTrigger,
-    DriftTrigger, PopularityTrigger, ScheduleTrigger, Signal, ThresholdTrigger, Triggers, VolumeTrigger,
+    DriftTrigger, PopularityTrigger, ScheduleTrigger, Signal, StudyTrigger, ThresholdTrigger, Triggers, VolumeTrigger,
 };
 
 /// Deserializes `written`, in which no value is its default, and converts it to the domain and
@@ -60,7 +59,8 @@ fn settings_pass_to_the_domain_and_back_whole() {
     assert_kept::<Guard, manager::GuardConfig>(&json!({"observations": 20, "seconds": 60, "margin": 0.5}));
     assert_kept::<TrainerLimits, manager::LowerLimits>(&limits);
     assert_kept::<Trainer, manager::TrainerSettings>(
-        &json!({"engine": "spark", "iterations": 12, "regularization": 0.5, "alpha": 40.0, "limits": limits}),
+        &json!({"engine": "spark", "iterations": 12, "regularization": 0.5, "alpha": 40.0, "prior_scale": 2.0,
+                "attributes": false, "limits": limits}),
     );
     assert_kept::<DefaultReward, manager::DefaultReward>(&json!({"label": -1.0, "after_seconds": 90.0, "slots": 3}));
     assert_kept::<ThresholdTrigger, manager::Threshold>(&threshold);

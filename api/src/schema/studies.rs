@@ -82,8 +82,8 @@ mirror_enum! {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewStudy {
-    /// What is searched, by the name of the setting: `dim`, `regularization`, `iterations`,
-    /// `half_life` (in seconds), and for trainers that are not built in `alpha`. At most 16.
+    /// What is searched, by the name of the setting: `dim`, `regularization`, `iterations`, `half_life` (in seconds),
+    /// `prior_scale`, `attributes`, and for trainers that are not built in `alpha`. At most 16.
     pub space: BTreeMap<String, Axis>,
     /// Number of trials besides that of the present settings; 30 by default.
     #[serde(default = "trials_default")]

@@ -159,7 +159,19 @@ impl From<StudyTrigger> for manager::ScheduledStudy {
         let StudyTrigger { every, space, trials, seconds, workers, remote_workers, .. } = trigger;
         let StudyTrigger { sampler, collaborative, patience, early_stop, then, .. } = trigger;
         let (sampler, then) = (sampler.into(), then.map(Into::into));
-        Self { every, space, trials, seconds, workers, remote_workers, sampler, collaborative, patience, early_stop, then }
+        Self {
+            every,
+            space,
+            trials,
+            seconds,
+            workers,
+            remote_workers,
+            sampler,
+            collaborative,
+            patience,
+            early_stop,
+            then,
+        }
     }
 }
 
@@ -168,7 +180,19 @@ impl From<manager::ScheduledStudy> for StudyTrigger {
         let manager::ScheduledStudy { every, space, trials, seconds, workers, remote_workers, .. } = scheduled;
         let manager::ScheduledStudy { sampler, collaborative, patience, early_stop, then, .. } = scheduled;
         let (sampler, then) = (sampler.into(), then.map(Into::into));
-        Self { every, space, trials, seconds, workers, remote_workers, sampler, collaborative, patience, early_stop, then }
+        Self {
+            every,
+            space,
+            trials,
+            seconds,
+            workers,
+            remote_workers,
+            sampler,
+            collaborative,
+            patience,
+            early_stop,
+            then,
+        }
     }
 }
 

@@ -62,8 +62,8 @@ struct StartArgs {
     node: NodeArgs,
     /// What to search, once for each setting: a range of whole numbers as `dim=8..64`, of other numbers as
     /// `regularization=0.1..10.0:log`, where `:log` counts equal ratios as equal distances, or values as
-    /// `half_life=null,604800`. The settings are `dim`, `regularization`, `iterations` and `half_life`, and of trainers that
-    /// are not built in `alpha`.
+    /// `half_life=null,604800`. The settings are `dim`, `regularization`, `iterations`, `half_life`, `prior_scale` and
+    /// `attributes`, and of trainers that are not built in `alpha`.
     #[arg(long, value_name = "NAME=VALUES", required = true, value_parser = search)]
     search: Vec<Search>,
     /// Number of trials besides that of the present settings; 30 by default.

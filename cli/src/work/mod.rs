@@ -95,7 +95,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// The host and the process.
 fn own_name() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "worker" } else { host.trim() };
     format!("{host}/{}", std::process::id())
 }
 

@@ -116,7 +116,8 @@ impl Offers {
             // One that was deleted meanwhile, or selects among others, has none.
             let Some(studies) = client.find_once(&format!("/v1/models/{model}/studies"))? else { continue };
             let studies = studies["studies"].as_array().into_iter().flatten();
-            running.extend(studies.filter(|study| study["state"] == "running").filter_map(|study| text(&study["study"])));
+            running
+                .extend(studies.filter(|study| study["state"] == "running").filter_map(|study| text(&study["study"])));
         }
         Ok(running)
     }

@@ -39,7 +39,15 @@ pub struct Triggers {
 
 impl Default for Triggers {
     fn default() -> Self {
-        Self { threshold: None, drift: None, schedule: None, volume: None, popularity: None, study: None, cool_down: 600.0 }
+        Self {
+            threshold: None,
+            drift: None,
+            schedule: None,
+            volume: None,
+            popularity: None,
+            study: None,
+            cool_down: 600.0,
+        }
     }
 }
 

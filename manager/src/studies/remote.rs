@@ -70,7 +70,8 @@ impl Studies {
     pub fn ask(&self, study: &str, worker: &str) -> Result<RemoteAsked, ManagerError> {
         let term = self.registry.term()?;
         let id = self.get(study)?.study;
-        let (record, asked) = self.update(&id, &term, |study| Ok(study.search.ask(Worker::Remote(worker), now())?))?;
+        let (record, asked) =
+            self.update(&id, &term, |study| Ok(study.search.ask(Worker::Remote(worker), now())?))?;
         Ok(match asked {
             Asked::Trial(assignment) => {
                 let lease_until = record.search.lease_until(now());
@@ -105,7 +106,11 @@ impl Studies {
     ///
     /// # Errors
     /// As [`Studies::report`].
-    pub fn tell(self: &Arc<Self>, of: OfTrial<'_>, result: Result<Outcome, String>) -> Result<StudyRecord, ManagerError> {
+    pub fn tell(
+        self: &Arc<Self>,
+        of: OfTrial<'_>,
+        result: Result<Outcome, String>,
+    ) -> Result<StudyRecord, ManagerError> {
         let term = self.registry.term()?;
         let id = self.get(of.study)?.study;
         let (record, ()) = self.update(&id, &term, |study| {

@@ -19,7 +19,11 @@ use crate::training::{Training, TrialPlan};
 const OBSERVATIONS_MIN: u64 = 20;
 
 /// Iterations of the *sketch* of a trial, by which it is decided whether it is worth its end.
-const SKETCH_ITERATIONS: u32 = 4;
+///
+/// Of 14 trials of `dim` and `regularization` on ml-latest-small, the losses of sketches and of whole trainings, of about
+/// 20 iterations, had a rank correlation of 0.34 with 4, 0.59 with 6 and 0.80 with 8, where the best trial was the best
+/// sketch too.
+const SKETCH_ITERATIONS: u32 = 8;
 
 /// Takes the reports of a trial and says whether it goes on. May block the thread.
 pub type Reporter = Arc<dyn Fn(Report) -> Result<Verdict, ManagerError> + Send + Sync>;

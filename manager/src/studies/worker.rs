@@ -40,7 +40,12 @@ pub struct TrialWorker {
 
 impl TrialWorker {
     /// A worker whose store has the records of `data`, and its model as `record`.
-    pub(crate) fn new(training: Arc<Training>, record: ModelRecord, data: TrialData, (dir, term): (PathBuf, Term)) -> Self {
+    pub(crate) fn new(
+        training: Arc<Training>,
+        record: ModelRecord,
+        data: TrialData,
+        (dir, term): (PathBuf, Term),
+    ) -> Self {
         let record = ModelRecord { config: data.record.config.clone(), ..record };
         Self { training, record, data, dir, term }
     }

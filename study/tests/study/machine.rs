@@ -271,7 +271,9 @@ fn remote_workers_have_their_own_number_of_trials_after_the_first() {
     tell(&mut study, &last, 4.0);
     assert_eq!((study.ask(REMOTE, 0), study.best().unwrap().number), (Ok(Asked::Ended), 3));
     for name in ["", &"x".repeat(201)] {
-        assert!(matches!(study.ask(Worker::Remote(name), 0), Err(StudyError::Field { field, .. }) if field == "worker"));
+        assert!(
+            matches!(study.ask(Worker::Remote(name), 0), Err(StudyError::Field { field, .. }) if field == "worker")
+        );
     }
 }
 

@@ -136,7 +136,7 @@ fn two_workers_find_what_the_node_finds_and_one_that_is_killed_costs_its_trial()
 #[test]
 fn a_worker_goes_on_after_a_restart_of_the_node_and_loses_a_trial_that_is_stopped() {
     let dir = tempfile::tempdir().unwrap();
-    let mut node = rated(dir.path());
+    let node = rated(dir.path());
     let remote = json!({"workers": 0, "remote_workers": 1, "trials": 400, "early_stop": true});
     let id = start(&node, &remote);
     let address = node.client().address().to_owned();
@@ -147,7 +147,6 @@ fn a_worker_goes_on_after_a_restart_of_the_node_and_loses_a_trial_that_is_stoppe
     };
     eventually("a trial", || (complete(&node) >= 1).then_some(()));
     node.kill_hard();
-    drop(node);
     let node = celeris_tests::ProcessOptions::default().listen(&address).serve(&dir.path().join("data"));
     let before = complete(&node);
     eventually("further trials", || (complete(&node) >= before + 2).then_some(()));
