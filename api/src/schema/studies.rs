@@ -86,17 +86,15 @@ pub struct NewStudy {
     /// `prior_scale`, `attributes`, and for trainers that are not built in `alpha`. At most 16.
     pub space: BTreeMap<String, Axis>,
     /// Number of trials besides that of the present settings; 30 by default.
-    #[serde(default = "trials_default")]
     #[schema(minimum = 1, maximum = 500)]
-    pub trials: u32,
+    pub trials: Option<u32>,
     /// Seconds after which no trial begins; no limit by default.
     #[schema(minimum = 1, maximum = 604_800)]
     pub seconds: Option<u64>,
     /// Number of trials at a time of the node, which share its processors; 1 by default. 0 leaves all but that of the
     /// present settings to workers on other machines.
-    #[serde(default = "workers_default")]
     #[schema(minimum = 0, maximum = 32)]
-    pub workers: u32,
+    pub workers: Option<u32>,
     /// Number of trials at a time of workers on other machines (`celeris work`); 0 by default.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 32)]
@@ -105,8 +103,7 @@ pub struct NewStudy {
     #[schema(minimum = 5, maximum = 3600)]
     pub lease_seconds: Option<u32>,
     /// `gp` by default.
-    #[serde(default)]
-    pub sampler: Sampler,
+    pub sampler: Option<Sampler>,
     /// Whether trials continue from what the best one so far has learnt, rather than from nothing: most
     /// of them, more and more, where `dim` is the same. They are faster, and a little less precise.
     #[serde(default)]
@@ -135,12 +132,12 @@ impl TryFrom<NewStudy> for manager::NewStudy {
         let axes: BTreeMap<String, AxisSpec> = new.space.into_iter().map(|(name, axis)| (name, spec(axis))).collect();
         Ok(Self {
             space: Space::try_from(axes)?,
-            trials: new.trials,
+            trials: new.trials.unwrap_or_else(trials_default),
             seconds: new.seconds,
-            workers: new.workers,
+            workers: new.workers.unwrap_or_else(workers_default),
             remote_workers: new.remote_workers,
             lease_seconds: new.lease_seconds.unwrap_or_else(study::settings::lease_seconds_default),
-            sampler: new.sampler.into(),
+            sampler: new.sampler.map_or_else(Default::default, Into::into),
             collaborative: new.collaborative.then(Collaborative::default),
             patience: new.patience,
             early_stop: new.early_stop,
