@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut records = None;
     loop {
         match found {
-            Offer::Trial(trial) => worker.make(trial, &mut records)?,
+            Offer::Trial(trial) => worker.make(&trial, &mut records)?,
             Offer::Later => thread::sleep(LOOK_EVERY),
             Offer::None if args.exit_when_idle => return Ok(()),
             Offer::None => {
@@ -129,11 +129,11 @@ impl Assigned {
 
 impl Worker {
     /// Makes a trial and tells its result. A trial that fails or is lost is no failure of the worker.
-    fn make(&self, assigned: Assigned, records: &mut Option<Records>) -> Result<(), Failure> {
-        let Assigned { study, trial, .. } = &assigned;
+    fn make(&self, assigned: &Assigned, records: &mut Option<Records>) -> Result<(), Failure> {
+        let Assigned { study, trial, .. } = assigned;
         tracing::info!(%study, trial, params = %json!(assigned.params), "trial");
-        let heartbeat = Heartbeat::start(&self.client, &assigned);
-        let made = self.outcome_of(&assigned, &heartbeat, records);
+        let heartbeat = Heartbeat::start(&self.client, assigned);
+        let made = self.outcome_of(assigned, &heartbeat, records);
         if heartbeat.is_lost() {
             tracing::warn!(%study, trial, "the trial is not this worker's any more: it was stopped, or its lease ran out");
             // Users in them may have been erased.
@@ -151,7 +151,7 @@ impl Worker {
             Ok(outcome) => tracing::info!(%study, trial, loss = outcome.value, "trial is complete"),
             Err(error) => tracing::warn!(%study, trial, %error, "trial has no loss"),
         }
-        self.tell(&assigned, &body)?;
+        self.tell(assigned, &body)?;
         // Without its records no trial of the study can be made here.
         match made {
             Err(Made::Records(failure)) => Err(failure),
