@@ -34,6 +34,7 @@ const KINDS = {
   configured: { words: () => 'settings changed' },
   study_started: { words: () => 'study started' },
   study_ended: { words: () => 'study ended' },
+  study_data_sent: { words: () => 'observations sent to a worker' },
   tuned: { words: () => 'settings of a study applied' },
 };
 const COLOURS = { cause: '--amber', fault: '--down', switch: '--accent' };

@@ -32,7 +32,8 @@ export class StudyChart {
   async refresh(model) {
     const { studies } = await api.listStudies(model);
     const latest = studies.length > 0 ? await api.getStudy(studies[0].study) : null;
-    const trials = latest?.trials.filter(({ value }) => value !== null) ?? [];
+    // The loss of a pruned trial is not that of its end.
+    const trials = latest?.trials.filter(({ state }) => state === 'complete') ?? [];
     byId('study-empty').hidden = latest !== null;
     byId('study-chart').hidden = trials.length < 2;
     figures(latest);
@@ -75,6 +76,12 @@ function resultWords({ best, baseline, applied }) {
   return `${words(best.params)}: ${gain}${applied === null ? '' : ', applied'}`;
 }
 
+/** Who has made trials, if it was not the node alone. */
+function workerWords({ trials }) {
+  const names = new Set(trials.map(({ worker }) => worker ?? 'this node'));
+  return trials.some(({ worker }) => worker !== null) ? [...names].join(', ') : null;
+}
+
 function figures(study) {
   byId('study-facts').hidden = study === null;
   if (study === null) return;
@@ -82,6 +89,7 @@ function figures(study) {
   facts(byId('study-facts'), [
     ['State', stateWords(study)],
     ['Best', resultWords(study)],
+    ['Workers', workerWords(study)],
     ['Importance', shares.map(([name, share]) => `${name.replaceAll('_', ' ')} ${percent(share, 0)}`).join(', ') || null],
     ['Problem', study.error],
   ]);

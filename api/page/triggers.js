@@ -17,8 +17,17 @@ const WORDS = {
   popularity: ({ observations, until }) =>
     `from ${count(observations)} observations up to ${count(until)}, while the model is not trained`,
   schedule: ({ every }) => `every ${duration(every)}, if there are new observations`,
+  study: ({ every, trials, space }) =>
+    `every ${duration(every)}, if there are new observations: ${count(trials)} trials of ${Object.keys(space).join(', ')}`,
 };
-const NAMES = { threshold: 'Loss', drift: 'Drift', volume: 'Volume', popularity: 'Offsets of items', schedule: 'Schedule' };
+const NAMES = {
+  threshold: 'Loss',
+  drift: 'Drift',
+  volume: 'Volume',
+  popularity: 'Offsets of items',
+  schedule: 'Schedule',
+  study: 'Study',
+};
 
 export function showTriggers({ name, triggers }) {
   const on = Object.keys(WORDS).filter((trigger) => triggers[trigger]);

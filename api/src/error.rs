@@ -423,6 +423,7 @@ impl From<ManagerError> for ApiError {
             | ManagerError::StudyRunning { .. }
             | ManagerError::TooManyStudies { .. }
             | ManagerError::StudyWithoutResult { .. }
+            | ManagerError::StudyWithoutRemote { .. }
             | ManagerError::IsSelection { .. }
             | ManagerError::IsArm { .. }
             | ManagerError::NothingToRollBackTo { .. } => Self::conflict(error),

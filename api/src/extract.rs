@@ -199,6 +199,28 @@ impl<S: Send + Sync> FromRequestParts<S> for InStudy {
     }
 }
 
+/// The study and trial of a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct InTrial {
+    /// The id of the study.
+    #[param(value_type = Id)]
+    pub study: String,
+    /// The number of the trial.
+    pub trial: u32,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InTrial {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (study, trial): (String, String) = path_texts(parts, state).await?;
+        let unknown =
+            |_| ApiError::not_found(format!("study {study} has no trial {trial:?}; trials have numbers from 0"));
+        Ok(Self { trial: trial.parse().map_err(unknown)?, study })
+    }
+}
+
 /// The name of a pipeline in a path.
 #[derive(IntoParams)]
 #[into_params(names("pipeline"), parameter_in = Path)]

@@ -59,6 +59,7 @@ fn operating() -> OpenApiRouter<Node> {
         .merge(routes::versions::router())
         .merge(routes::jobs::router())
         .merge(routes::studies::router())
+        .merge(routes::trials::router())
         .merge(routes::events::router())
         .merge(routes::quality::router())
         .merge(routes::evaluate_policy::router())

@@ -29,11 +29,13 @@ mod pipelines;
 mod progress;
 mod restore;
 mod retrain;
+mod scratch;
 pub mod serve;
 mod status;
 mod study;
 mod traces;
 mod train;
+mod work;
 
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -104,6 +106,7 @@ enum Command {
     /// Retrains a model of a running node.
     Retrain(retrain::Args),
     Study(study::Args),
+    Work(work::Args),
     Ingest(ingest::Args),
     Keys(keys::Args),
     Backup(backup::Args),
@@ -128,6 +131,7 @@ impl Command {
             Self::Demo(_)
             | Self::Serve(_)
             | Self::Train(_)
+            | Self::Work(_)
             | Self::Supervise(_)
             | Self::Become(_)
             | Self::Keys(_)
@@ -292,6 +296,7 @@ pub fn run() -> ExitCode {
         Command::Keys(args) => keys::run(&args),
         Command::Retrain(args) => retrain::run(&args),
         Command::Study(args) => study::run(&args),
+        Command::Work(args) => work::run(&args),
         Command::Pipelines(args) => pipelines::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),

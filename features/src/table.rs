@@ -139,14 +139,11 @@ impl Theta {
         if received != 0 && received != expected {
             return Err(ModelError::DimMismatch { what: "variances of items", expected, received });
         }
-        match variances.iter().chain([&cold_variance]).find(|variance| !(0.0..=VARIANCE_MAX).contains(*variance)) {
-            Some(variance) => Err(ModelError::OutOfRange {
-                what: "variance of an item",
-                range: "from 0 to 1e14",
-                value: f64::from(*variance),
-            }),
-            None => Ok(Self { variances, cold_variance, ..self }),
+        let wrong = variances.iter().chain([&cold_variance]).find(|variance| !(0.0..=VARIANCE_MAX).contains(*variance));
+        if let Some(value) = wrong.map(|variance| f64::from(*variance)) {
+            return Err(ModelError::OutOfRange { what: "variance of an item", range: "from 0 to 1e14", value });
         }
+        Ok(Self { variances, cold_variance, ..self })
     }
 
     /// The variances of the items; empty in a version that does not know.

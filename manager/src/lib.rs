@@ -11,7 +11,8 @@
 //! monitoring         prediction quality and drift
 //! promotion          gate, shadow mode, switch, guard and rollback
 //! training           retrain jobs
-//! triggers           starts trainings
+//! studies            searches for settings, by trials here and on other machines
+//! triggers           starts trainings and studies
 //! pipelines          declarations and objects of computed features
 //! policy_evaluation  off-policy evaluation, over the registry
 //! rewards            rewards by day, version and policy, over the registry
@@ -71,9 +72,12 @@ pub use registry::{
 pub use rewards::{RewardFigures, RewardReport, RewardRow, RewardSums};
 pub use settings::{
     CANDIDATES_DEFAULT, DefaultReward, DriftSettings, Engine, FeaturePart, FeatureParts, FeatureSource, GateConfig,
-    GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule, Signal, Threshold, TrainerLimits, TrainerSettings,
-    Trainers, TrainingOptions, Triggers, Volume,
+    GuardConfig, LowerLimits, ModelConfig, Popularity, Schedule, ScheduledStudy, Signal, Then, Threshold,
+    TrainerLimits, TrainerSettings, Trainers, TrainingOptions, Triggers, Volume,
 };
-pub use studies::{Applied, NewStudy, Studies, StudyRecord, Then};
+pub use studies::{
+    Applied, NewStudy, OfTrial, OutgoingData, RemoteAsked, RemoteTrial, Reporter, Studies, StudyRecord, TrialData,
+    TrialWorker,
+};
 pub use study_id::StudyId;
 pub use training::{Cause, Job, JobState, ReadingTraining, TrainFrom, TrainRequest, Training};

@@ -31,7 +31,7 @@ use crate::registry::{
 };
 use crate::rewards::RewardFigures;
 use crate::settings::{ModelConfig, TrainingOptions};
-use crate::studies::{Studies, StudyRecord};
+use crate::studies::{Studies, StudyRecord, TrialData, TrialWorker};
 use crate::training::{Training, Uses};
 use crate::triggers::AutomaticRetraining;
 
@@ -176,6 +176,7 @@ impl Manager {
             state: Mutex::default(),
             woken: Condvar::new(),
         };
+        let studies = Studies::new(storage.clone(), registry.clone(), training.clone());
         let following = registry.is_in_cluster().then(|| FollowingThread::start(Arc::new(following))).transpose();
         let manager = Self {
             leadership,
@@ -188,6 +189,8 @@ impl Manager {
                 registry: registry.clone(),
                 monitoring: monitoring.clone(),
                 training: training.clone(),
+                studies: studies.clone(),
+                rests_until: Mutex::default(),
             },
             pipelines,
             api_keys,
@@ -198,7 +201,7 @@ impl Manager {
                 versions.clone(),
             ),
             rewards: RewardFigures::new(storage.clone(), predictor.clone(), registry.clone()),
-            studies: Studies::new(storage.clone(), registry.clone(), training.clone()),
+            studies,
             decisions: Arc::new(DecisionMaintenance::new(storage, predictor.clone(), registry.clone())),
             predictor,
             registry,
@@ -465,6 +468,7 @@ impl Manager {
         config.trainer.check(&config.trainer.engine, self.training.options())?;
         let _changing = self.registry.lock_changes()?;
         self.complete_parts(&mut config)?;
+        self.studies.check_scheduled(&config)?;
         self.registry.check_vacant(&config.name)?;
         let mut batch = RegistryBatch::new();
         let version = VersionId(1);
@@ -487,6 +491,17 @@ impl Manager {
         })?;
         self.predictor.activation().activate(&record.config.stream, record.config.serving(), serving)?;
         Ok(record)
+    }
+
+    /// Makes a store that has the records of a study's data, and nothing else, ready for trials of the study.
+    ///
+    /// # Errors
+    /// As [`Manager::create`].
+    pub fn trial_worker(&self, data: TrialData) -> Result<TrialWorker, ManagerError> {
+        self.registry.begin_ids_at(data.model_id())?;
+        let record = self.create(data.config())?;
+        let dir = self.storage.dir().join("trial");
+        Ok(TrialWorker::new(self.training.clone(), record, data, (dir, self.registry.term()?)))
     }
 
     /// Writes a new model to the registry and begins to monitor it.
@@ -527,6 +542,9 @@ impl Manager {
         }
         if record.config == before {
             return Ok(record);
+        }
+        if record.config.triggers.study != before.triggers.study {
+            self.studies.check_scheduled(&record.config)?;
         }
         let mut event = Event::now(record.identity(), EventKind::Configured, Actor::Operator, "on request")
             .between(Some(record.active), Some(record.active));

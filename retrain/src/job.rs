@@ -41,6 +41,9 @@ pub enum Algorithm {
         /// See [`TrainSettings::regularization`]; 1, or under implicit loss tuned, if absent.
         #[serde(default)]
         regularization: Option<f64>,
+        /// See [`TrainSettings::prior_scale`]; tuned if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prior_scale: Option<f64>,
     },
     /// Offsets of items and nothing else, see [`crate::train_popularity`].
     Popularity,
@@ -97,7 +100,7 @@ fn default_iterations() -> usize {
 
 impl Default for Algorithm {
     fn default() -> Self {
-        Self::Als { iterations_max: default_iterations(), regularization: None }
+        Self::Als { iterations_max: default_iterations(), regularization: None, prior_scale: None }
     }
 }
 
@@ -170,10 +173,12 @@ impl Job {
     }
 
     fn settings(&self) -> TrainSettings {
-        let (iterations_max, regularization) = match &self.algorithm {
-            Algorithm::Als { iterations_max, regularization } => (*iterations_max, *regularization),
-            Algorithm::Popularity => (default_iterations(), None),
-            Algorithm::External(external) => (default_iterations(), external.regularization),
+        let (iterations_max, regularization, prior_scale) = match &self.algorithm {
+            Algorithm::Als { iterations_max, regularization, prior_scale } => {
+                (*iterations_max, *regularization, *prior_scale)
+            }
+            Algorithm::Popularity => (default_iterations(), None, None),
+            Algorithm::External(external) => (default_iterations(), external.regularization, None),
         };
         let threads = self.threads.unwrap_or_else(spare_threads);
         TrainSettings {
@@ -182,6 +187,7 @@ impl Job {
             threads,
             iterations_max,
             regularization,
+            prior_scale,
             loss: self.loss,
         }
     }

@@ -231,7 +231,8 @@ pub(crate) fn train_logistic(
     let recipe =
         Recipe { dim: settings.dim, seed: settings.seed, regularization, audience: false, choices: false, pinned };
     let iterations = ITERATIONS_MIN.min(settings.iterations_max);
-    let tuned = tune(ratings, recipe, iterations, progress)?;
+    let scales = settings.prior_scale.map_or_else(|| PRIOR_SCALES.to_vec(), |scale| vec![scale]);
+    let tuned = tune(ratings, recipe, (iterations, &scales), progress)?;
     let base = BaseRate::of(ratings);
     let working = base.working(ratings)?;
     let learnt = learn(&working, &Prepared::of(&working, settings.dim), recipe, |iteration, _| {
@@ -251,6 +252,7 @@ pub(crate) fn refresh_logistic(
     progress: &dyn Progress,
 ) -> Result<Trained, RetrainError> {
     let (settled, state) = (fresh.settled, fresh.state);
+    let prior_scale = settings.prior_scale.unwrap_or(settled.prior_scale);
     let regularization = settings.regularization.unwrap_or(settled.regularization);
     let recipe =
         Recipe { dim: settings.dim, seed: settings.seed, regularization, audience: false, choices: false, pinned };
@@ -268,11 +270,11 @@ pub(crate) fn refresh_logistic(
         None => None,
         Some((evaluated, held)) => {
             let learnt = shrunk(evaluated, base, settled.gain);
-            let prior = fit_absolute_prior(&learnt, settled.prior_scale)?;
+            let prior = fit_absolute_prior(&learnt, prior_scale)?;
             Some(held_out_loss(&learnt, &prior, &Rows::by_user(&held.known), &Rows::by_user(&held.asked), base)?)
         }
     };
-    let tuned = Tuned { gain: settled.gain, scale: settled.prior_scale, losses };
+    let tuned = Tuned { gain: settled.gain, scale: prior_scale, losses };
     finish(ratings, shrunk(refit.learnt, base, tuned.gain), &tuned, (regularization, refit.iterations))
 }
 
@@ -318,14 +320,20 @@ fn finish(
     Ok(learnt.trained(prior, ratings.label_range(), metrics, settled))
 }
 
-/// Chooses the gain and the scale of the prior by the log loss of held-out labels.
-fn tune(ratings: &Ratings, recipe: Recipe, iterations: usize, progress: &dyn Progress) -> Result<Tuned, RetrainError> {
+/// Chooses the gain, and the scale of the prior among some, by the log loss of held-out labels.
+fn tune(
+    ratings: &Ratings,
+    recipe: Recipe,
+    (iterations, scales): (usize, &[f64]),
+    progress: &dyn Progress,
+) -> Result<Tuned, RetrainError> {
     if ratings.list().len() < RATINGS_MIN {
-        return Ok(Tuned { gain: 1.0, scale: 1.0, losses: None });
+        let scale = if let [scale] = scales { *scale } else { 1.0 };
+        return Ok(Tuned { gain: 1.0, scale, losses: None });
     }
     let folds = folds(ratings, recipe.seed);
     let settings: Vec<(f64, f64)> =
-        GAINS.iter().flat_map(|gain| PRIOR_SCALES.iter().map(move |scale| (*gain, *scale))).collect();
+        GAINS.iter().flat_map(|gain| scales.iter().map(move |scale| (*gain, *scale))).collect();
     let mut sums = vec![Losses::default(); settings.len()];
     for (fold, Fold { known, asked, .. }) in folds.iter().enumerate() {
         let base = BaseRate::of(known);

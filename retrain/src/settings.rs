@@ -12,6 +12,9 @@ pub use celeris_formats::version_dir::DIM_MAX;
 /// Largest number of iterations that can be configured.
 pub const ITERATIONS_LIMIT: usize = 1000;
 
+/// Scales of the prior that can be configured: the trainer finds the best ones from 0.5 to 4.
+pub const PRIOR_SCALE_RANGE: std::ops::RangeInclusive<f64> = 0.01..=100.0;
+
 /// Settings of the caller; all others are tuned on held-out ratings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainSettings {
@@ -27,6 +30,9 @@ pub struct TrainSettings {
     pub iterations_max: usize,
     /// Share of the partners' variances in every row's ridge; `None` is 1, or under implicit loss tunes it.
     pub regularization: Option<f64>,
+    /// Scale of the precision of the users' prior relative to the fitted one; `None` tunes it. Not under implicit loss, whose
+    /// prior follows from the factors.
+    pub prior_scale: Option<f64>,
     /// The loss, which selects the trainer: for graded labels, clicks, or implicit feedback, where
     /// `regularization` is the `lambda` of Hu et al. (2008).
     pub loss: Loss,
@@ -45,6 +51,7 @@ impl TrainSettings {
             threads: NonZeroUsize::MIN,
             iterations_max: Self::ITERATIONS_MAX,
             regularization: None,
+            prior_scale: None,
             loss: Loss::Squared,
         }
     }
@@ -58,6 +65,13 @@ impl TrainSettings {
         };
         within("dim", "1 to 512", self.dim, DIM_MAX)?;
         within("iterations_max", "1 to 1000", self.iterations_max, ITERATIONS_LIMIT)?;
+        if let Some(scale) = self.prior_scale.filter(|scale| !PRIOR_SCALE_RANGE.contains(scale)) {
+            return Err(RetrainError::Setting {
+                what: "prior_scale",
+                range: "between 0.01 and 100",
+                value: scale.to_string(),
+            });
+        }
         match self.regularization {
             Some(value) if !(0.0..=100.0).contains(&value) => {
                 let range = "between 0 and 100";

@@ -28,6 +28,7 @@ pub(crate) fn train_squared(
     let recipe =
         Recipe { dim: settings.dim, seed: settings.seed, regularization, audience: true, choices: false, pinned };
     let tuned = tune(ratings, recipe, settings, progress)?;
+    let tuned = Tuned { prior_scale: settings.prior_scale.unwrap_or(tuned.prior_scale), ..tuned };
     let recipe = Recipe { choices: tuned.choices, ..recipe };
     let learnt = learn(ratings, &Prepared::of(ratings, settings.dim), recipe, |iteration, _| {
         progress.report(Step { phase: Phase::Training, fraction: iteration as f32 / tuned.iterations as f32 });
@@ -45,12 +46,13 @@ pub(crate) fn refresh_squared(
 ) -> Result<Trained, RetrainError> {
     let settled = fresh.settled;
     let regularization = settings.regularization.unwrap_or(settled.regularization);
+    let prior_scale = settings.prior_scale.unwrap_or(settled.prior_scale);
     let choices = settled.choices;
     let recipe = Recipe { dim: settings.dim, seed: settings.seed, regularization, audience: true, choices, pinned };
     let held = HeldRows::of(ratings, fresh.rows, settings.seed);
     let served = held.as_ref().map(|held| HeldOut::new(&held.known, &held.asked));
     let evaluate = |learnt: &Learnt| -> Result<Option<Errors>, RetrainError> {
-        let prior = fit_prior(learnt, settled.prior_scale, learnt.noise_variance)?;
+        let prior = fit_prior(learnt, prior_scale, learnt.noise_variance)?;
         Ok(served.as_ref().map(|served| served.errors(learnt, &prior)).transpose()?)
     };
     let error = |learnt: &Learnt| Ok(evaluate(learnt)?.map_or(0.0, |errors| errors.rmse()));
@@ -64,7 +66,7 @@ pub(crate) fn refresh_squared(
             figures.noise_variance = errors.noise_variance();
         }
     }
-    let Settled { prior_scale, recent_bias, .. } = *settled;
+    let recent_bias = settled.recent_bias;
     finish(
         ratings,
         refit.learnt,

@@ -69,6 +69,7 @@
 //! | `log`                                   | queue, committer, tickets; amendments, erasures and their scrubbing; |
 //! |                                         | look-up by position and id; checkpoints                              |
 //! | `decisions`                             | decisions, in their own database; independent of the log             |
+//! | `stream_copy`                           | copies of one stream for another machine                             |
 //! | `selection_states`                      | states of selections, which can be read from the log instead         |
 //! | `disk_space`, `erased_users`            | rejects writes before the disk is full; users who are being erased   |
 //! | `directory`                             | lock and format of the data directory                                |
@@ -101,6 +102,7 @@ mod replica;
 mod selection_states;
 mod spans;
 mod store;
+mod stream_copy;
 mod user_attributes;
 mod verification;
 
@@ -127,5 +129,6 @@ pub use replica::{Applied, Replica};
 pub use selection_states::SelectionStates;
 pub use spans::{ROOTS, SPANS};
 pub use store::Storage;
-pub use user_attributes::UserAttributes;
+pub use stream_copy::{CopyError, StreamCopy};
+pub use user_attributes::{DescribedUser, UserAttributes};
 pub use verification::Verification;

@@ -1,6 +1,7 @@
 //! The store: opens and closes its components in order.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use crate::options::StorageOptions;
 use crate::registry::Documents;
 use crate::replica::Replica;
 use crate::selection_states::SelectionStates;
+use crate::stream_copy::{self, CopyError, StreamCopy};
 use crate::user_attributes::UserAttributes;
 use crate::verification::{self, Verification, Verifier};
 
@@ -230,6 +232,27 @@ impl Storage {
         let ends = checkpoints::recover(&database)?;
         let position = cut::position_of(&database, &ends, at)?;
         cut::cut(&database, &ends, &position)
+    }
+
+    /// Writes a copy of a stream for another machine, as the entries are when they are read. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub fn write_copy(&self, copy: &StreamCopy, into: &mut dyn Write) -> Result<(), CopyError> {
+        copy.write(&self.inner.database, into)
+    }
+
+    /// Makes a store of a copy in a folder that is new or empty, and opens it. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`CopyError`]; the folder is to be removed then.
+    pub fn open_copy(dir: &Path, options: &StorageOptions, from: &mut dyn Read) -> Result<Self, CopyError> {
+        let storage = Self::open(dir, options)?;
+        stream_copy::read(&storage.inner.database, from)?;
+        storage.close()?;
+        drop(storage);
+        // The end of the log is found out at an opening.
+        Ok(Self::open(dir, options)?)
     }
 
     /// The position of the durable records.

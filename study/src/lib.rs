@@ -10,18 +10,20 @@
 //!
 //! Modules: [`space`] is what is searched; [`sampler`] proposes the next point ([`gp`] is the
 //! Gaussian process behind the default, `tpe` the crate of this name); [`collaborative`] decides
-//! which trials continue from the best one so far; [`mod@importance`] tells how much of the differences
-//! each setting explains; [`study`] and [`trial`] are the state machine; [`minima`] has
-//! functions that tests and benches compare samplers on.
+//! which trials continue from the best one so far, [`early_stop`] which are not worth their end; [`mod@importance`] tells how much of the differences
+//! each setting explains; [`study`], [`trial`] and [`messages`] are the state machine; [`minima`] has
+//! functions that tests and benches compare samplers on, and runs studies of them.
 //!
 //! The words are those of Optuna (Akiba et al. 2019), the protocol of workers that of Rafiki (Wang
 //! et al. 2018, algorithms 1 and 2).
 
 pub mod collaborative;
+pub mod early_stop;
 pub mod error;
 pub mod gp;
 pub mod history;
 pub mod importance;
+pub mod messages;
 pub mod minima;
 mod normal;
 pub mod sampler;
@@ -34,8 +36,9 @@ pub use collaborative::{Collaborative, Start};
 pub use error::StudyError;
 pub use history::History;
 pub use importance::importance;
+pub use messages::{Asked, Assignment, Verdict, Worker};
 pub use sampler::Sampler;
 pub use settings::Settings;
 pub use space::{Axis, AxisSpec, Params, Space};
-pub use study::{Asked, Assignment, Ended, Study, Verdict};
-pub use trial::{Outcome, Trial, TrialState};
+pub use study::{Ended, Study};
+pub use trial::{Outcome, Report, Trial, TrialState};

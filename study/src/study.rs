@@ -5,12 +5,14 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::collaborative::Start;
+use crate::early_stop::{expected_loss, is_hopeless};
 use crate::error::StudyError;
 use crate::history::History;
 use crate::importance::importance;
+use crate::messages::{Asked, Assignment, Verdict, Worker};
 use crate::settings::Settings;
 use crate::space::Params;
-use crate::trial::{ATTEMPTS_MAX, Outcome, REPORTS_MAX, Trial, TrialState};
+use crate::trial::{ATTEMPTS_MAX, Outcome, REPORTS_MAX, Report, Trial, TrialState};
 
 /// A study ends if this many trials in a row fail.
 const FAILURES_MAX: u32 = 5;
@@ -29,37 +31,6 @@ pub enum Ended {
     Stopped,
     /// The trial of the present settings failed, or too many in a row.
     Failures,
-}
-
-/// A trial as its worker gets it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Assignment {
-    pub trial: u32,
-    /// Names the worker's right to the trial in its later messages.
-    pub attempt: u32,
-    pub params: Params,
-    pub start: Start,
-}
-
-/// The reply to a worker that asks for a trial.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Asked {
-    Trial(Assignment),
-    /// There is none now; ask again later.
-    Wait,
-    /// There will be none.
-    Ended,
-}
-
-/// The reply to a worker that reports a loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    Continue,
-    /// The trial does not get better: end it.
-    Stop,
-    /// The loss is the lowest so far: keep the result, others may continue from it.
-    Put,
 }
 
 /// The result that is kept for others to continue from.
@@ -82,7 +53,7 @@ pub struct Study {
     ended: Option<Ended>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept: Option<Kept>,
-    /// Complete trials since the lowest loss.
+    /// Complete and pruned trials since the lowest loss.
     without_gain: u32,
     /// Failed trials since the last complete one.
     failures: u32,
@@ -180,35 +151,60 @@ impl Study {
         importance(&self.settings.space, &self.history())
     }
 
-    /// A worker asks for a trial. One whose worker has died comes first, with the settings and the
-    /// start that it had.
-    pub fn ask(&mut self, worker: &str, now: i64) -> Asked {
+    /// A worker asks for a trial. One that was abandoned comes first, with the settings and the start
+    /// that it had; a remote worker begins it from nothing.
+    ///
+    /// # Errors
+    /// `Field` if the name of the worker is too long, or there is none.
+    pub fn ask(&mut self, worker: Worker<'_>, now: i64) -> Result<Asked, StudyError> {
+        worker.check()?;
         self.end_if_due(now);
-        if self.ended.is_some() {
-            return Asked::Ended;
+        let has_none = worker != Worker::Local && self.settings.remote_workers == 0;
+        if self.ended.is_some() || has_none {
+            return Ok(Asked::Ended);
         }
-        if self.running().count() >= self.settings.workers as usize {
-            return Asked::Wait;
+        if !self.has_room_for(worker) {
+            return Ok(Asked::Wait);
         }
         let abandoned = self.trials.iter().position(|trial| trial.state == TrialState::Abandoned);
         let place = match abandoned {
             Some(place) => place,
             // Others are compared with the present settings, whose failure ends the study.
-            None if self.trials.first().is_some_and(|first| first.state == TrialState::Running) => return Asked::Wait,
-            None if self.trials.len() > self.settings.trials as usize => return Asked::Wait,
+            None if self.trials.first().is_some_and(|first| first.state == TrialState::Running) => {
+                return Ok(Asked::Wait);
+            }
+            None if self.trials.len() > self.settings.trials as usize => return Ok(Asked::Wait),
             None => {
-                self.add_trial(now);
+                self.add_trial(worker, now);
                 self.trials.len() - 1
             }
         };
         let trial = &mut self.trials[place];
         trial.state = TrialState::Running;
         trial.attempts += 1;
-        worker.clone_into(&mut trial.worker);
+        trial.worker = worker.name();
+        trial.remote = worker != Worker::Local;
+        if trial.remote {
+            trial.start = Start::Nothing;
+        }
         (trial.began, trial.heard) = (now, now);
         trial.reports.clear();
+        trial.pruning = false;
         let (params, start) = (trial.params.clone(), trial.start);
-        Asked::Trial(Assignment { trial: trial.number, attempt: trial.attempts, params, start })
+        Ok(Asked::Trial(Assignment { trial: trial.number, attempt: trial.attempts, params, start }))
+    }
+
+    /// Whether the worker may begin a trial beside those that are running.
+    fn has_room_for(&self, worker: Worker<'_>) -> bool {
+        let is_remote = worker != Worker::Local;
+        let running = self.running().filter(|trial| trial.remote == is_remote).count();
+        let has_baseline = self.trials.first().is_some_and(|first| first.state != TrialState::Abandoned);
+        match worker {
+            Worker::Local if !has_baseline => true,
+            Worker::Local => running < self.settings.workers as usize,
+            // The present settings are tried where their losses are kept, to compare others with.
+            Worker::Remote(_) => has_baseline && running < self.settings.remote_workers as usize,
+        }
     }
 
     /// The random numbers of a trial: they depend on the seed and its number, not on how often the
@@ -219,7 +215,7 @@ impl Study {
         rng
     }
 
-    fn add_trial(&mut self, now: i64) {
+    fn add_trial(&mut self, worker: Worker<'_>, now: i64) {
         #[expect(clippy::cast_possible_truncation, reason = "settings bound the number of trials")]
         let number = self.trials.len() as u32;
         let mut rng = self.random_of(number);
@@ -230,7 +226,8 @@ impl Study {
             self.settings.sampler.next(&self.settings.space, &self.history(), &mut rng)
         };
         let mut start = Start::Nothing;
-        if let (Some(collaborative), Some(kept), false) = (&self.settings.collaborative, self.kept, is_baseline) {
+        let may_continue = !is_baseline && worker == Worker::Local;
+        if let (Some(collaborative), Some(kept), true) = (&self.settings.collaborative, self.kept, may_continue) {
             let of_kept = &self.trials[kept.trial as usize].params;
             start = collaborative.start(&params, (kept.trial, of_kept), self.decided, &mut rng);
             self.decided += 1;
@@ -242,6 +239,8 @@ impl Study {
             state: TrialState::Abandoned,
             attempts: 0,
             worker: String::new(),
+            remote: false,
+            pruning: false,
             began: now,
             ended: None,
             heard: now,
@@ -252,17 +251,22 @@ impl Study {
     }
 
     /// What samplers know. A failed trial counts as the worst complete one, so that they keep away
-    /// from it.
+    /// from it; a pruned one with the loss that is expected of it.
     fn history(&self) -> History {
         let worst = self.trials.iter().filter_map(Trial::loss).reduce(f64::max);
         let mut history = History::default();
         for trial in &self.trials {
             let Some(position) = self.settings.space.position_of(&trial.params) else { continue };
-            match (trial.state, trial.loss().or(worst)) {
-                (TrialState::Complete | TrialState::Failed, Some(loss)) => history.complete.push((position, loss)),
-                (TrialState::Running | TrialState::Abandoned, _) => history.pending.push(position),
-                (TrialState::Complete | TrialState::Failed, None) => {}
-            }
+            let loss = match trial.state {
+                TrialState::Complete => trial.loss(),
+                TrialState::Pruned => expected_loss(&self.trials, trial),
+                TrialState::Failed => worst,
+                TrialState::Running | TrialState::Abandoned => {
+                    history.pending.push(position);
+                    continue;
+                }
+            };
+            history.complete.extend(loss.map(|loss| (position, loss)));
         }
         history
     }
@@ -277,28 +281,55 @@ impl Study {
         Ok(trial)
     }
 
+    /// A worker says that it is at work on its trial.
+    ///
+    /// # Errors
+    /// `UnknownTrial`, `NotRunning`.
+    pub fn renew(&mut self, (trial, attempt): (u32, u32), now: i64) -> Result<Verdict, StudyError> {
+        let is_stopped = self.ended == Some(Ended::Stopped);
+        let of = self.running_trial(trial, attempt)?;
+        of.heard = now;
+        Ok(if is_stopped || of.pruning { Verdict::Stop } else { Verdict::Continue })
+    }
+
     /// A worker reports the loss of its trial so far.
     ///
     /// # Errors
-    /// `UnknownTrial`, `NotRunning`, `NotFinite`.
-    pub fn report(&mut self, (trial, attempt): (u32, u32), value: f64, now: i64) -> Result<Verdict, StudyError> {
-        Outcome::of(value).check()?;
-        let (collaborative, ended) = (self.settings.collaborative.clone(), self.ended);
-        let of = self.running_trial(trial, attempt)?;
-        of.heard = now;
-        if of.reports.len() < REPORTS_MAX {
-            of.reports.push(value);
+    /// `UnknownTrial`, `NotRunning`, `NotFinite`; `Field` if the epoch is not above that of the last report.
+    pub fn report(&mut self, (trial, attempt): (u32, u32), report: Report, now: i64) -> Result<Verdict, StudyError> {
+        Outcome::of(report.value).check()?;
+        let last = self.running_trial(trial, attempt)?.reports.last().map_or(0, |last| last.epoch);
+        if report.epoch <= last {
+            let problem = format!("must be above {last}, that of the last report, got {}", report.epoch);
+            return Err(StudyError::field("epoch", problem));
         }
-        let stalled = collaborative.as_ref().is_some_and(|settings| of.has_stalled(settings.epochs));
-        if ended == Some(Ended::Stopped) || stalled {
+        if self.renew((trial, attempt), now)? == Verdict::Stop {
             return Ok(Verdict::Stop);
         }
-        Ok(if self.keep_if_lower(trial, value) { Verdict::Put } else { Verdict::Continue })
+        let of = &mut self.trials[trial as usize];
+        if of.reports.len() < REPORTS_MAX {
+            of.reports.push(report);
+        }
+        let collaborative = self.settings.collaborative.as_ref();
+        if collaborative.is_some_and(|settings| of.has_stalled(settings.epochs)) {
+            return Ok(Verdict::Stop);
+        }
+        // Others are compared with the present settings, which are tried to the end.
+        let is_pruned =
+            self.settings.early_stop && trial != 0 && is_hopeless(&self.trials, &self.trials[trial as usize].reports);
+        if is_pruned {
+            self.trials[trial as usize].pruning = true;
+            return Ok(Verdict::Stop);
+        }
+        Ok(if self.keep_if_lower(trial, report.value) { Verdict::Put } else { Verdict::Continue })
     }
 
-    /// Keeps the result of a trial for others if its loss is low enough.
+    /// Keeps the result of a trial for others if it is here and its loss is low enough.
     fn keep_if_lower(&mut self, trial: u32, loss: f64) -> bool {
         let Some(collaborative) = &self.settings.collaborative else { return false };
+        if self.trials[trial as usize].remote {
+            return false;
+        }
         let is_lower = self.kept.is_none_or(|kept| loss < kept.loss - collaborative.delta);
         if is_lower {
             self.kept = Some(Kept { trial, loss });
@@ -306,7 +337,8 @@ impl Study {
         is_lower
     }
 
-    /// A worker tells the result of its trial: its loss, or why there is none.
+    /// A worker tells the result of its trial: its loss, or why there is none. The loss of a trial that was to stop
+    /// early counts as no result.
     ///
     /// # Errors
     /// `UnknownTrial`, `NotRunning`, `NotFinite`.
@@ -323,6 +355,11 @@ impl Study {
         let of = self.running_trial(trial, attempt)?;
         (of.ended, of.heard) = (Some(now), now);
         match outcome {
+            Ok(outcome) if of.pruning => {
+                (of.state, of.outcome) = (TrialState::Pruned, Some(outcome));
+                self.failures = 0;
+                self.without_gain += 1;
+            }
             Ok(outcome) => {
                 (of.state, of.outcome) = (TrialState::Complete, Some(outcome));
                 self.failures = 0;
@@ -363,6 +400,37 @@ impl Study {
             // Those that are running can be abandoned.
             let _ = self.abandon(of, now);
         }
+    }
+
+    /// Ends the trials of remote workers that were not heard of within the lease: a worker that dies costs its trial.
+    /// Returns their number.
+    pub fn expire(&mut self, now: i64) -> usize {
+        let lease = i64::from(self.settings.lease_seconds) * 1000;
+        let mut expired = 0;
+        for trial in &mut self.trials {
+            if trial.state == TrialState::Running && trial.remote && now - trial.heard > lease {
+                let seconds = self.settings.lease_seconds;
+                let error = format!("its worker {} was not heard of for {seconds} seconds", trial.worker);
+                (trial.state, trial.error, trial.ended) = (TrialState::Failed, Some(error), Some(now));
+                expired += 1;
+            }
+        }
+        if expired > 0 {
+            self.end_if_due(now);
+        }
+        expired
+    }
+
+    /// Begins the leases of remote workers again, after a time in which they could not be heard.
+    pub fn renew_all(&mut self, now: i64) {
+        let remote = self.trials.iter_mut().filter(|trial| trial.state == TrialState::Running && trial.remote);
+        remote.for_each(|trial| trial.heard = now);
+    }
+
+    /// When the lease of a trial ends, in Unix milliseconds.
+    #[must_use]
+    pub fn lease_until(&self, now: i64) -> i64 {
+        now + i64::from(self.settings.lease_seconds) * 1000
     }
 
     /// Ends the study. The results of running trials still count; they may as well be abandoned.

@@ -10,6 +10,9 @@ use crate::space::Params;
 /// not tried for ever.
 pub const ATTEMPTS_MAX: u32 = 5;
 
+/// Bytes of the name of a worker.
+pub const WORKER_BYTES_MAX: usize = 200;
+
 /// Reports of a trial that are kept.
 pub const REPORTS_MAX: usize = 1000;
 
@@ -20,6 +23,8 @@ pub enum TrialState {
     Running,
     /// Its loss is known.
     Complete,
+    /// It was stopped early: its loss is that of its last report.
+    Pruned,
     /// It has no loss, and is not tried again.
     Failed,
     /// Its worker has died. It is the next to be asked for, unless the study has ended.
@@ -64,6 +69,15 @@ impl Outcome {
     }
 }
 
+/// The loss of a trial on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// How far the training has come, in its own count: trials are compared at equal ones.
+    pub epoch: u32,
+    pub value: f64,
+}
+
 /// A trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,6 +92,12 @@ pub struct Trial {
     pub attempts: u32,
     /// The worker of the latest attempt.
     pub worker: String,
+    /// Whether that is one on another machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub remote: bool,
+    /// Whether its worker was told to stop it early.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pruning: bool,
     /// When the latest attempt began, in Unix milliseconds.
     pub began: i64,
     /// When it ended; `None` while it runs or waits.
@@ -87,7 +107,7 @@ pub struct Trial {
     pub heard: i64,
     /// Losses on the way, of the latest attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reports: Vec<f64>,
+    pub reports: Vec<Report>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
     /// Why it failed.
@@ -96,8 +116,15 @@ pub struct Trial {
 }
 
 impl Trial {
-    pub(crate) fn loss(&self) -> Option<f64> {
-        self.outcome.map(|outcome| outcome.value)
+    /// Its loss, if it has run to its end.
+    #[must_use]
+    pub fn loss(&self) -> Option<f64> {
+        self.outcome.filter(|_| self.state == TrialState::Complete).map(|outcome| outcome.value)
+    }
+
+    /// The loss that it had reported at an epoch.
+    pub(crate) fn reported_at(&self, epoch: u32) -> Option<f64> {
+        self.reports.iter().find(|report| report.epoch == epoch).map(|report| report.value)
     }
 
     /// Whether the losses of the last `epochs` reports are not below the lowest before them.
@@ -105,7 +132,7 @@ impl Trial {
         let Some(before) = self.reports.len().checked_sub(epochs as usize).filter(|before| *before > 0) else {
             return false;
         };
-        let lowest = |reports: &[f64]| reports.iter().copied().fold(f64::INFINITY, f64::min);
+        let lowest = |reports: &[Report]| reports.iter().map(|report| report.value).fold(f64::INFINITY, f64::min);
         lowest(&self.reports[before..]) >= lowest(&self.reports[..before])
     }
 

@@ -115,6 +115,7 @@ const RULES: [CrateRule; 26] = [
             "celeris-export",
             "celeris-features",
             "celeris-bandits",
+            "celeris-study",
             "celeris-datasets",
             "celeris-import",
             "celeris-ingest",

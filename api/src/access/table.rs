@@ -19,7 +19,7 @@ pub enum Needs {
 /// An operation: method and path as in the description, and what it needs.
 type Operation = (Method, &'static str, Needs);
 
-static OPERATIONS: [Operation; 76] = {
+static OPERATIONS: [Operation; 80] = {
     use Needs::{Filtered, Nothing, OfModel, OfNode};
     use Role::{Admin, Observe, Operate, Predict};
     [
@@ -72,6 +72,10 @@ static OPERATIONS: [Operation; 76] = {
         (Method::GET, "/v1/studies/{study}", Filtered(Operate)),
         (Method::POST, "/v1/studies/{study}/stop", Filtered(Operate)),
         (Method::POST, "/v1/studies/{study}/apply", Filtered(Operate)),
+        (Method::POST, "/v1/studies/{study}/ask", Filtered(Operate)),
+        (Method::GET, "/v1/studies/{study}/data", Filtered(Operate)),
+        (Method::POST, "/v1/studies/{study}/trials/{trial}/report", Filtered(Operate)),
+        (Method::POST, "/v1/studies/{study}/trials/{trial}/tell", Filtered(Operate)),
         (Method::GET, "/v1/models/{model}/events", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/quality", OfModel(Operate)),
         (Method::GET, "/v1/models/{model}/exploration", OfModel(Operate)),

@@ -30,6 +30,7 @@ pub mod selections;
 pub mod similar;
 pub mod studies;
 pub mod topk;
+pub mod trials;
 pub mod users;
 pub mod versions;
 pub mod why;

@@ -43,7 +43,7 @@ async fn start_study(
         return Err(ApiError::field("why", format!("at most {WHY_BYTES_MAX} bytes")));
     }
     let new = body.try_into().map_err(ManagerError::from)?;
-    let started = node.manager.studies().start(&model, new)?;
+    let started = node.manager.studies().start(&model, new, None)?;
     Ok((StatusCode::ACCEPTED, Json(StudyAccepted { study: started.study })))
 }
 
@@ -93,7 +93,7 @@ async fn apply_study(
 }
 
 /// A study of a model that the caller may know of.
-fn known(node: &Node, asking: &Asking, study: &str) -> Result<StudyRecord, ApiError> {
+pub(super) fn known(node: &Node, asking: &Asking, study: &str) -> Result<StudyRecord, ApiError> {
     let found = node.manager.studies().get(study)?;
     if !asking.covers(node, &found.model) {
         // As if there were none.

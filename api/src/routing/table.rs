@@ -51,7 +51,7 @@ pub struct Rule {
 /// An operation: method and path as in the description.
 type Operation = (Method, &'static str, Route, Repeat);
 
-static OPERATIONS: [Operation; 76] = {
+static OPERATIONS: [Operation; 80] = {
     use Repeat::{Never, Safe, WithId};
     use Route::{
         Any, Coordinator, CoordinatorIfReached, Decision, Decisions, Event, Lines, Observation, UserInBody, UserInPath,
@@ -106,6 +106,10 @@ static OPERATIONS: [Operation; 76] = {
         (Method::GET, "/v1/studies/{study}", CoordinatorIfReached, Safe),
         (Method::POST, "/v1/studies/{study}/stop", Coordinator, Safe),
         (Method::POST, "/v1/studies/{study}/apply", Coordinator, Never),
+        (Method::POST, "/v1/studies/{study}/ask", Coordinator, Never),
+        (Method::GET, "/v1/studies/{study}/data", Coordinator, Safe),
+        (Method::POST, "/v1/studies/{study}/trials/{trial}/report", Coordinator, Never),
+        (Method::POST, "/v1/studies/{study}/trials/{trial}/tell", Coordinator, Never),
         (Method::GET, "/v1/models/{model}/events", Any, Safe),
         (Method::GET, "/v1/models/{model}/quality", CoordinatorIfReached, Safe),
         (Method::GET, "/v1/models/{model}/exploration", Any, Safe),

@@ -41,6 +41,8 @@ mirror_enum! {
         StudyStarted,
         /// A search for better settings ended.
         StudyEnded,
+        /// The observations that trials of a study read were sent to a worker on another machine.
+        StudyDataSent,
         /// The model got the settings that a study has found.
         Tuned,
     }

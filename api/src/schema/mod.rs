@@ -120,6 +120,7 @@ pub mod settings;
 pub mod strategies;
 pub mod studies;
 pub mod time;
+pub mod trials;
 pub mod triggers;
 pub mod versions;
 

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::selections::{Objective, Scope};
 use super::settings::{DefaultReward, Gate, Guard, Loss, Metric, Trainer, TrainerLimits};
 use super::triggers::{
-    DriftTrigger, PopularityTrigger, ScheduleTrigger, Signal, ThresholdTrigger, Triggers, VolumeTrigger,
+    DriftTrigger, PopularityTrigger, ScheduleTrigger, Signal, StudyTrigger, ThresholdTrigger, Triggers, VolumeTrigger,
 };
 
 /// Deserializes `written`, in which no value is its default, and converts it to the domain and
@@ -59,7 +59,8 @@ fn settings_pass_to_the_domain_and_back_whole() {
     assert_kept::<Guard, manager::GuardConfig>(&json!({"observations": 20, "seconds": 60, "margin": 0.5}));
     assert_kept::<TrainerLimits, manager::LowerLimits>(&limits);
     assert_kept::<Trainer, manager::TrainerSettings>(
-        &json!({"engine": "spark", "iterations": 12, "regularization": 0.5, "alpha": 40.0, "limits": limits}),
+        &json!({"engine": "spark", "iterations": 12, "regularization": 0.5, "alpha": 40.0, "prior_scale": 2.0,
+                "attributes": false, "limits": limits}),
     );
     assert_kept::<DefaultReward, manager::DefaultReward>(&json!({"label": -1.0, "after_seconds": 90.0, "slots": 3}));
     assert_kept::<ThresholdTrigger, manager::Threshold>(&threshold);
@@ -68,9 +69,14 @@ fn settings_pass_to_the_domain_and_back_whole() {
     assert_kept::<VolumeTrigger, manager::Volume>(&volume);
     let popularity = json!({"observations": 5, "growth": 0.25, "until": 200});
     assert_kept::<PopularityTrigger, manager::Popularity>(&popularity);
+    let study = json!({
+        "every": 90.0, "space": {"dim": {"int": [8, 64], "log": true}}, "trials": 9, "seconds": 60, "workers": 2,
+        "remote_workers": 3, "sampler": "tpe", "collaborative": true, "patience": 4, "early_stop": true, "then": "retrain",
+    });
+    assert_kept::<StudyTrigger, manager::ScheduledStudy>(&study);
     assert_kept::<Triggers, manager::Triggers>(&json!({
         "threshold": threshold, "drift": drift, "schedule": schedule, "volume": volume, "popularity": popularity,
-        "cool_down": 90.0,
+        "study": study, "cool_down": 90.0,
     }));
 }
 

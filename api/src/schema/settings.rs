@@ -106,6 +106,14 @@ pub struct Trainer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1_000_000)]
     pub alpha: Option<f64>,
+    /// Strength of the users' prior relative to the fitted one. Without it, the built-in trainer chooses it on held-out
+    /// labels. Not for implicit feedback, nor for trainers that are not built in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.01, maximum = 100)]
+    pub prior_scale: Option<f64>,
+    /// Whether attributes make the features of items that were not trained; they do by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<bool>,
     pub limits: TrainerLimits,
 }
 
@@ -163,7 +171,7 @@ serialized_objects!(Gate, Guard, Trainer, TrainerLimits, DefaultReward);
 
 same_fields!(Gate = GateConfig { margin, holdout_share, pool_min, force, shadow_seconds });
 same_fields!(Guard = GuardConfig { observations, seconds, margin });
-same_fields!(Trainer = TrainerSettings { engine, iterations, regularization, alpha, limits });
+same_fields!(Trainer = TrainerSettings { engine, iterations, regularization, alpha, prior_scale, attributes, limits });
 same_fields!(TrainerLimits = LowerLimits { memory, seconds, heartbeat_seconds, processes, disk });
 same_fields!(DefaultReward = manager::DefaultReward { label, after_seconds, slots });
 

@@ -12,7 +12,14 @@ use super::ids::{Id, Name};
 use super::settings::Metric;
 
 /// Default number of trials.
-const TRIALS_DEFAULT: u32 = 30;
+pub fn trials_default() -> u32 {
+    30
+}
+
+/// Default number of trials at a time of the node.
+pub fn workers_default() -> u32 {
+    1
+}
 
 /// The value of a setting.
 #[derive(ToSchema)]
@@ -56,6 +63,12 @@ mirror_enum! {
     }
 }
 
+impl Default for Sampler {
+    fn default() -> Self {
+        study::Sampler::default().into()
+    }
+}
+
 mirror_enum! {
     /// What follows if a study has found better settings.
     Then = manager::Then {
@@ -69,8 +82,8 @@ mirror_enum! {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewStudy {
-    /// What is searched, by the name of the setting: `dim`, `regularization`, `iterations`,
-    /// `half_life` (in seconds), and for trainers that are not built in `alpha`. At most 16.
+    /// What is searched, by the name of the setting: `dim`, `regularization`, `iterations`, `half_life` (in seconds),
+    /// `prior_scale`, `attributes`, and for trainers that are not built in `alpha`. At most 16.
     pub space: BTreeMap<String, Axis>,
     /// Number of trials besides that of the present settings; 30 by default.
     #[schema(minimum = 1, maximum = 500)]
@@ -78,18 +91,30 @@ pub struct NewStudy {
     /// Seconds after which no trial begins; no limit by default.
     #[schema(minimum = 1, maximum = 604_800)]
     pub seconds: Option<u64>,
-    /// Number of trials at a time, which share the processors; 1 by default.
-    #[schema(minimum = 1, maximum = 32)]
+    /// Number of trials at a time of the node, which share its processors; 1 by default. 0 leaves all but that of the
+    /// present settings to workers on other machines.
+    #[schema(minimum = 0, maximum = 32)]
     pub workers: Option<u32>,
+    /// Number of trials at a time of workers on other machines (`celeris work`); 0 by default.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 32)]
+    pub remote_workers: u32,
+    /// Seconds without a message after which a trial of such a worker is lost; 60 by default.
+    #[schema(minimum = 5, maximum = 3600)]
+    pub lease_seconds: Option<u32>,
     /// `gp` by default.
     pub sampler: Option<Sampler>,
     /// Whether trials continue from what the best one so far has learnt, rather than from nothing: most
     /// of them, more and more, where `dim` is the same. They are faster, and a little less precise.
     #[serde(default)]
     pub collaborative: bool,
-    /// Ends the study after this many complete trials in a row without a lower loss; never by default.
+    /// Ends the study after this many trials in a row without a lower loss; never by default.
     #[schema(minimum = 1, maximum = 500)]
     pub patience: Option<u32>,
+    /// Whether each trial makes a sketch of a few iterations first, and ends there if its loss is above the median of
+    /// those of complete trials. Trial 0, and those that continue from another, run to their end.
+    #[serde(default)]
+    pub early_stop: bool,
     /// What follows if better settings were found; nothing by default.
     pub then: Option<Then>,
     /// Seed of the trials; 1 by default.
@@ -107,12 +132,15 @@ impl TryFrom<NewStudy> for manager::NewStudy {
         let axes: BTreeMap<String, AxisSpec> = new.space.into_iter().map(|(name, axis)| (name, spec(axis))).collect();
         Ok(Self {
             space: Space::try_from(axes)?,
-            trials: new.trials.unwrap_or(TRIALS_DEFAULT),
+            trials: new.trials.unwrap_or_else(trials_default),
             seconds: new.seconds,
-            workers: new.workers.unwrap_or(1),
+            workers: new.workers.unwrap_or_else(workers_default),
+            remote_workers: new.remote_workers,
+            lease_seconds: new.lease_seconds.unwrap_or_else(study::settings::lease_seconds_default),
             sampler: new.sampler.map_or_else(Default::default, Into::into),
             collaborative: new.collaborative.then(Collaborative::default),
             patience: new.patience,
+            early_stop: new.early_stop,
             then: new.then.map(Into::into),
             seed: new.seed.unwrap_or(1),
             why: new.why.unwrap_or_else(|| "on request".to_owned()),
@@ -161,6 +189,8 @@ mirror_enum! {
         Running,
         /// Its loss is known.
         Complete,
+        /// It was stopped early: its loss is that of its last report.
+        Pruned,
         /// It has no loss, and is not tried again.
         Failed,
         /// The node has stopped meanwhile. It is tried again, unless the study has ended.
@@ -194,7 +224,7 @@ pub struct StudyTrial {
     /// The settings that it tries; empty in trial 0.
     #[schema(value_type = BTreeMap<String, SettingValue>)]
     pub params: Params,
-    /// Its loss; null unless it is complete.
+    /// Its loss; null unless it is complete or pruned.
     pub value: Option<f64>,
     /// Standard error of the loss.
     pub standard_error: Option<f64>,
@@ -204,6 +234,8 @@ pub struct StudyTrial {
     pub warm_from: Option<u32>,
     /// How often it was begun.
     pub attempts: u32,
+    /// The worker on another machine that makes it; null if it is the node.
+    pub worker: Option<String>,
     /// Seconds that it has taken; null while it runs.
     pub seconds: Option<f64>,
     /// Why it failed.
@@ -263,11 +295,17 @@ pub struct StudyDescription {
     /// What is searched.
     pub space: BTreeMap<String, Axis>,
     pub sampler: Sampler,
-    /// Number of trials at a time.
+    /// Number of trials at a time of the node.
     pub workers: u32,
+    /// Number of trials at a time of workers on other machines.
+    pub remote_workers: u32,
+    /// Seconds without a message after which a trial of such a worker is lost.
+    pub lease_seconds: u32,
     /// Whether trials continue from the best one so far.
     pub collaborative: bool,
-    /// Complete trials in a row without a lower loss after which it ends.
+    /// Whether trials that begin worse than most others are stopped.
+    pub early_stop: bool,
+    /// Trials in a row without a lower loss after which it ends.
     pub patience: Option<u32>,
     /// Seconds after which no trial begins.
     pub seconds: Option<u64>,
@@ -300,7 +338,7 @@ impl From<StudyRecord> for StudySummary {
             (None, Some(_)) => StudyState::Ending,
             (None, None) => StudyState::Running,
         };
-        let complete = search.trials().iter().filter(|trial| trial.outcome.is_some()).count();
+        let complete = search.trials().iter().filter(|trial| trial.loss().is_some()).count();
         Self {
             state,
             why_stopped: search.ended().map(Into::into),
@@ -334,7 +372,10 @@ impl From<StudyRecord> for StudyDescription {
             space: specs.into_iter().map(|(name, spec)| (name, axis(spec))).collect(),
             sampler: settings.sampler.into(),
             workers: settings.workers,
+            remote_workers: settings.remote_workers,
+            lease_seconds: settings.lease_seconds,
             collaborative: settings.collaborative.is_some(),
+            early_stop: settings.early_stop,
             patience: settings.patience,
             seconds: settings.seconds,
             importance: record.search.importance(),
@@ -358,6 +399,7 @@ impl From<&study::Trial> for StudyTrial {
                 Start::Trial(from) => Some(from),
             },
             attempts: trial.attempts,
+            worker: trial.remote.then(|| trial.worker.clone()),
             seconds: trial.seconds(),
             error: trial.error.clone(),
         }

@@ -1,13 +1,15 @@
 //! Triggers, which retrain a model automatically.
 
 use celeris_manager::{self as manager, DriftSettings};
+use celeris_study::Space;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::nullable;
+use super::studies::{Axis, Sampler, Then, trials_default, workers_default};
 
-/// Triggers that retrain a model automatically. A trigger that is missing or null is off; without
-/// any, a model is retrained on request only.
+/// Triggers that retrain a model automatically, or search for settings of it. A trigger that is missing or null is
+/// off; without any, a model is retrained on request only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct Triggers {
@@ -21,6 +23,9 @@ pub struct Triggers {
     pub volume: Option<VolumeTrigger>,
     /// Fit offsets of items while the model was not trained otherwise.
     pub popularity: Option<PopularityTrigger>,
+    /// Search for better settings after a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub study: Option<StudyTrigger>,
     /// Seconds for which the other triggers are suspended after a training; at least 60 after a
     /// failed one.
     #[schema(minimum = 0, maximum = 31_622_400)]
@@ -106,6 +111,91 @@ pub struct PopularityTrigger {
     pub until: u64,
 }
 
+/// Start a study once this time has passed since the last one started and there are new observations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct StudyTrigger {
+    /// The time, in seconds.
+    #[schema(minimum = 1, maximum = 31_622_400, example = 604_800)]
+    pub every: f64,
+    /// What is searched, as of a study that is started on request.
+    #[schema(value_type = BTreeMap<String, Axis>)]
+    pub space: Space,
+    /// Number of trials besides that of the present settings; 30 by default.
+    #[serde(default = "trials_default")]
+    #[schema(minimum = 1, maximum = 500)]
+    pub trials: u32,
+    /// Seconds after which no trial begins; no limit by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 604_800)]
+    pub seconds: Option<u64>,
+    /// Number of trials at a time of the node; 1 by default.
+    #[serde(default = "workers_default")]
+    #[schema(minimum = 0, maximum = 32)]
+    pub workers: u32,
+    /// Number of trials at a time of workers on other machines; 0 by default.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 32)]
+    pub remote_workers: u32,
+    #[serde(default)]
+    pub sampler: Sampler,
+    /// Whether trials continue from what the best one so far has learnt.
+    #[serde(default)]
+    pub collaborative: bool,
+    /// Ends the study after this many trials in a row without a lower loss; never by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 500)]
+    pub patience: Option<u32>,
+    /// Whether trials that begin worse than most others are stopped.
+    #[serde(default)]
+    pub early_stop: bool,
+    /// What follows if better settings were found; nothing by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<Then>,
+}
+
+impl From<StudyTrigger> for manager::ScheduledStudy {
+    fn from(trigger: StudyTrigger) -> Self {
+        let StudyTrigger { every, space, trials, seconds, workers, remote_workers, .. } = trigger;
+        let StudyTrigger { sampler, collaborative, patience, early_stop, then, .. } = trigger;
+        let (sampler, then) = (sampler.into(), then.map(Into::into));
+        Self {
+            every,
+            space,
+            trials,
+            seconds,
+            workers,
+            remote_workers,
+            sampler,
+            collaborative,
+            patience,
+            early_stop,
+            then,
+        }
+    }
+}
+
+impl From<manager::ScheduledStudy> for StudyTrigger {
+    fn from(scheduled: manager::ScheduledStudy) -> Self {
+        let manager::ScheduledStudy { every, space, trials, seconds, workers, remote_workers, .. } = scheduled;
+        let manager::ScheduledStudy { sampler, collaborative, patience, early_stop, then, .. } = scheduled;
+        let (sampler, then) = (sampler.into(), then.map(Into::into));
+        Self {
+            every,
+            space,
+            trials,
+            seconds,
+            workers,
+            remote_workers,
+            sampler,
+            collaborative,
+            patience,
+            early_stop,
+            then,
+        }
+    }
+}
+
 impl Default for PopularityTrigger {
     fn default() -> Self {
         manager::Popularity::default().into()
@@ -113,8 +203,10 @@ impl Default for PopularityTrigger {
 }
 
 same_fields!(PopularityTrigger = manager::Popularity { observations, growth, until });
-objects!(Triggers, ThresholdTrigger, DriftTrigger, ScheduleTrigger, VolumeTrigger, PopularityTrigger, TriggersChange);
+objects!(Triggers, ThresholdTrigger, DriftTrigger, ScheduleTrigger, VolumeTrigger, PopularityTrigger);
+objects!(StudyTrigger, TriggersChange);
 serialized_objects!(Triggers, ThresholdTrigger, DriftTrigger, ScheduleTrigger, VolumeTrigger, PopularityTrigger);
+serialized_objects!(StudyTrigger);
 
 same_fields!(ThresholdTrigger = manager::Threshold { margin, window, on });
 same_fields!(DriftTrigger = DriftSettings { tolerance, threshold, warm_up });
@@ -123,13 +215,14 @@ same_fields!(VolumeTrigger = manager::Volume { observations, growth });
 
 impl From<manager::Triggers> for Triggers {
     fn from(triggers: manager::Triggers) -> Self {
-        let manager::Triggers { threshold, drift, schedule, volume, popularity, cool_down } = triggers;
+        let manager::Triggers { threshold, drift, schedule, volume, popularity, study, cool_down } = triggers;
         Self {
             threshold: threshold.map(Into::into),
             drift: drift.map(Into::into),
             schedule: schedule.map(Into::into),
             volume: volume.map(Into::into),
             popularity: popularity.map(Into::into),
+            study: study.map(Into::into),
             cool_down,
         }
     }
@@ -137,13 +230,14 @@ impl From<manager::Triggers> for Triggers {
 
 impl From<Triggers> for manager::Triggers {
     fn from(triggers: Triggers) -> Self {
-        let Triggers { threshold, drift, schedule, volume, popularity, cool_down } = triggers;
+        let Triggers { threshold, drift, schedule, volume, popularity, study, cool_down } = triggers;
         Self {
             threshold: threshold.map(Into::into),
             drift: drift.map(Into::into),
             schedule: schedule.map(Into::into),
             volume: volume.map(Into::into),
             popularity: popularity.map(Into::into),
+            study: study.map(Into::into),
             cool_down,
         }
     }
@@ -186,6 +280,9 @@ pub struct TriggersChange {
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<PopularityTrigger>)]
     popularity: Option<Option<PopularityTrigger>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<StudyTrigger>)]
+    study: Option<Option<StudyTrigger>>,
     /// Seconds for which all triggers are suspended after a training.
     #[schema(minimum = 0, maximum = 31_622_400)]
     cool_down: Option<f64>,
@@ -193,12 +290,15 @@ pub struct TriggersChange {
 
 impl TriggersChange {
     pub fn apply(self, triggers: &mut manager::Triggers) {
-        let Self { threshold, drift, schedule, volume, popularity, cool_down } = self;
+        let Self { threshold, drift, schedule, volume, popularity, study, cool_down } = self;
         triggers.threshold = threshold.map_or(triggers.threshold, |set| set.map(Into::into));
         triggers.drift = drift.map_or(triggers.drift, |set| set.map(Into::into));
         triggers.schedule = schedule.map_or(triggers.schedule, |set| set.map(Into::into));
         triggers.volume = volume.map_or(triggers.volume, |set| set.map(Into::into));
         triggers.popularity = popularity.map_or(triggers.popularity, |set| set.map(Into::into));
+        if let Some(study) = study {
+            triggers.study = study.map(Into::into);
+        }
         triggers.cool_down = cool_down.unwrap_or(triggers.cool_down);
     }
 }

@@ -70,7 +70,8 @@ impl Bench<'_> {
     fn graded(&self, report: &mut Report) -> Result<(), Failure> {
         let folder = self.folder.join("graded");
         let mut job = write_job(&folder, &self.data, self.data.train.len(), GRADED.factors + 1)?;
-        job.algorithm = Algorithm::Als { iterations_max: GRADED.iterations, regularization: Some(1.0) };
+        job.algorithm =
+            Algorithm::Als { iterations_max: GRADED.iterations, regularization: Some(1.0), prior_scale: None };
         let seconds = self.fastest(&job, &folder)?;
         let rmse = served_rmse(&job.output, &self.data, self.data.train.len())?;
         let (mut spark_seconds, mut spark_rmse) = (None, None);
@@ -111,8 +112,11 @@ impl Bench<'_> {
         let folder = self.folder.join("implicit");
         let mut job = write_job(&folder, &self.data, self.data.train.len(), IMPLICIT.factors)?;
         job.loss = Loss::Implicit;
-        job.algorithm =
-            Algorithm::Als { iterations_max: IMPLICIT.iterations, regularization: Some(IMPLICIT.regularization) };
+        job.algorithm = Algorithm::Als {
+            iterations_max: IMPLICIT.iterations,
+            regularization: Some(IMPLICIT.regularization),
+            prior_scale: None,
+        };
         let iterations = sweep_seconds(&job, &folder)?;
         let items = Vectors::of_items(&job.output, IMPLICIT.factors)?;
         let rank = percentile_rank(&items, &served_weights(&job.output, &self.data)?, &self.data);

@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use celeris_cli::Failure;
 use celeris_evaluate::peers::{Python, run as run_peer};
-use celeris_study::{Asked, Outcome, Sampler, Settings as StudySettings, Study};
+use celeris_study::settings::lease_seconds_default;
+use celeris_study::{Sampler, Settings as StudySettings, Study, minima};
 use serde::Deserialize;
 
 use self::functions::Function;
@@ -70,21 +71,17 @@ fn regret(function: Function, sampler: Sampler, trials: u32, seed: u64) -> Resul
         trials,
         seconds: None,
         workers: 1,
+        remote_workers: 0,
+        lease_seconds: lease_seconds_default(),
         sampler,
         patience: None,
+        early_stop: false,
         collaborative: None,
         seed,
     };
-    let mut study = Study::new(settings, 0).map_err(Failure::other)?;
-    let mut least = f64::INFINITY;
-    while let Asked::Trial(assignment) = study.ask("bench", 0) {
-        // The first trial has no settings: a loss above all others, which samplers do not see.
-        let value = if assignment.trial == 0 { f64::MAX } else { function.value(&assignment.params) };
-        least = least.min(value - function.minimum());
-        let outcome = Ok(Outcome::of(value));
-        study.tell((assignment.trial, assignment.attempt), outcome, 0).map_err(Failure::other)?;
-    }
-    Ok(least)
+    let study = Study::new(settings, 0).and_then(|study| minima::minimise(study, |params| function.value(params)));
+    let study = study.map_err(Failure::other)?;
+    Ok(study.best().and_then(celeris_study::Trial::loss).map_or(f64::INFINITY, |lowest| lowest - function.minimum()))
 }
 
 fn optuna(python: &Python, folder: &Path, function: Function, counts: (u32, u64)) -> Result<Found, Failure> {

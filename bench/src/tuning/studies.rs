@@ -1,4 +1,4 @@
-//! Studies of a node: the time of collaborative ones and of several workers, and what tuning gains.
+//! Studies of a node: the time of collaborative ones, of several workers and with early stopping, and what tuning gains.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -47,7 +47,7 @@ impl Ended {
 
     /// The lowest loss of a trial other than that of the present settings.
     fn lowest(&self) -> Option<f64> {
-        let trials = self.0["trials"].as_array()?.iter().skip(1);
+        let trials = self.0["trials"].as_array()?.iter().skip(1).filter(|trial| trial["state"] == "complete");
         trials.filter_map(|trial| trial["value"].as_f64()).reduce(f64::min)
     }
 
@@ -82,6 +82,13 @@ pub fn run(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     // Times, so that more is better.
     report.measured("workers=2", "s", one.seconds().unwrap_or(f64::NAN), two.seconds());
     let wide = json!({"dim": {"int": [4, 48], "log": true}, "regularization": {"float": [0.1, 10.0], "log": true}});
+    // The same trials with and without: those of a seed, whatever their losses.
+    let early = |early_stop: bool| {
+        node.study(&json!({"space": wide, "trials": trials, "sampler": "random", "early_stop": early_stop}))
+    };
+    let (whole, stopped) = (early(false)?, early(true)?);
+    report.measured("early_stop/time", "s", stopped.seconds().unwrap_or(f64::NAN), whole.seconds());
+    report.measured("early_stop/best", "loss", stopped.lowest().unwrap_or(f64::NAN), whole.lowest());
     let tuned = node.study(&json!({"space": wide, "trials": trials}))?;
     report.measured("tuned/loss", "loss", tuned.loss("best").unwrap_or(f64::NAN), tuned.loss("baseline"));
     node.server.stop()
@@ -94,12 +101,13 @@ struct Node {
 impl Node {
     /// A node with the ratings of a data set.
     fn with(dataset: &Path, data_dir: &Path) -> Result<Self, Failure> {
-        let server = Server::node(data_dir)?;
+        // The first ratings of the data set are of 1996.
+        let server = Server::node_with(data_dir, &[("CELERIS_LIMITS__EARLIEST_TIME", "1990-01-01T00:00:00Z")])?;
         let node = Self { server };
         node.post("/v1/models", &json!({"name": "films", "dim": DIM, "triggers": {}}))?;
         let url = format!("http://{}", node.server.address());
         let mut import = command(celeris_binary()?);
-        import.args(["import", "--url", &url, "--model", "films", "--dataset"]).arg(dataset);
+        import.args(["import", "--url", &url, "--model", "films", "--old-times", "--dataset"]).arg(dataset);
         let status = import.stdout(Stdio::null()).stderr(Stdio::null()).status().map_err(Failure::other)?;
         if !status.success() {
             return Err(Failure::other(format!("the import of {} ended with {status}", dataset.display())));

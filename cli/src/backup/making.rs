@@ -15,13 +15,13 @@ use ureq::http::StatusCode;
 
 use super::manifest::{Copy, CopyFile, Manifest, StoredFile, is_of_data_dir};
 use super::place::{KnownFile, Making, Place, shown};
-use super::scratch;
 use super::{hex, on_threads};
 use crate::Failure;
 use crate::interrupt::at_interrupt;
 use crate::models::print;
 use crate::node_client::{NodeArgs, NodeClient};
 use crate::progress::Report;
+use crate::scratch;
 
 /// How long a backup waits while others are made of the node, or files are removed from the place.
 const BUSY_MAX: Duration = Duration::from_secs(600);

@@ -8,7 +8,6 @@ pub mod manifest;
 pub mod place;
 mod pruning;
 pub mod reading;
-mod scratch;
 
 use std::thread;
 

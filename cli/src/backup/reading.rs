@@ -11,11 +11,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::manifest::{Manifest, StoredFile};
 use super::place::{Place, shown};
-use super::scratch::Folder;
 use super::{hex, on_threads};
 use crate::Failure;
 use crate::models::print;
 use crate::progress::Report;
+use crate::scratch::Folder;
 
 /// Bytes that stay free on the disk.
 const RESERVE_BYTES: u64 = 64 << 20;

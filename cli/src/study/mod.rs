@@ -62,8 +62,8 @@ struct StartArgs {
     node: NodeArgs,
     /// What to search, once for each setting: a range of whole numbers as `dim=8..64`, of other numbers as
     /// `regularization=0.1..10.0:log`, where `:log` counts equal ratios as equal distances, or values as
-    /// `half_life=null,604800`. The settings are `dim`, `regularization`, `iterations` and `half_life`, and of trainers that
-    /// are not built in `alpha`.
+    /// `half_life=null,604800`. The settings are `dim`, `regularization`, `iterations`, `half_life`, `prior_scale` and
+    /// `attributes`, and of trainers that are not built in `alpha`.
     #[arg(long, value_name = "NAME=VALUES", required = true, value_parser = search)]
     search: Vec<Search>,
     /// Number of trials besides that of the present settings; 30 by default.
@@ -72,15 +72,21 @@ struct StartArgs {
     /// Seconds after which no trial begins.
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// Number of trials at a time; 1 by default.
+    /// Number of trials at a time of the node; 1 by default.
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
+    /// Number of trials at a time of workers on other machines (`celeris work`); 0 by default.
+    #[arg(long, value_name = "N")]
+    remote_workers: Option<u32>,
     /// How trials are chosen: `gp`, which is the default, `tpe` or `random`.
     #[arg(long, value_name = "NAME")]
     sampler: Option<String>,
     /// Ends the study after this many trials in a row without a lower loss.
     #[arg(long, value_name = "N")]
     patience: Option<u32>,
+    /// Stops trials that begin worse than most others.
+    #[arg(long)]
+    early_stop: bool,
     /// Lets trials continue from what the best one so far has learnt.
     #[arg(long)]
     collaborative: bool,
@@ -159,11 +165,12 @@ fn start(args: &StartArgs) -> Result<(), Failure> {
             return Err(Failure::bad_input(format!("--search: {name} twice")));
         }
     }
-    let mut body = json!({"space": space, "collaborative": args.collaborative});
+    let mut body = json!({"space": space, "collaborative": args.collaborative, "early_stop": args.early_stop});
     let numbers = [
         ("trials", args.trials.map(u64::from)),
         ("seconds", args.seconds),
         ("workers", args.workers.map(u64::from)),
+        ("remote_workers", args.remote_workers.map(u64::from)),
         ("patience", args.patience.map(u64::from)),
     ];
     for (name, number) in numbers {

@@ -1095,6 +1095,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/studies/{study}/ask": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Asks for a trial, for a worker on another machine.
+         * @description `celeris work` does what follows: it fetches the data of the study, trains with the settings, reports that it is at
+         *     work before `lease_until`, and tells the loss. A worker that is not heard of by then loses the trial, which fails;
+         *     other trials go on. The trial of the present settings is made by the node. A trial that an operator stopped, or that
+         *     was lost, takes no messages any more: they are answered with 409 and change nothing.
+         */
+        post: operations["ask_trial"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/studies/{study}/data": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns what the trials of a study need: the observations that they read, those that are held out included, and the
+         *     items. In a form of the node's own, for `celeris work` of the same version. Only while a worker on another machine
+         *     has a trial of the study.
+         */
+        get: operations["get_study_data"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/studies/{study}/stop": {
         parameters: {
             query?: never;
@@ -1109,6 +1153,40 @@ export interface paths {
          *     ended. Its settings can be applied still.
          */
         post: operations["stop_study"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/studies/{study}/trials/{trial}/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reports the loss of a trial so far, or that the worker is at work. Returns whether the trial goes on. */
+        post: operations["report_trial"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/studies/{study}/trials/{trial}/tell": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Tells the result of a trial: its loss, or why it has none. Each trial is told once. */
+        post: operations["tell_trial"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1220,6 +1298,50 @@ export interface components {
              * @description The diversity of the ranking, from 0 to 1; absent if none was requested.
              */
             diversity?: number | null;
+        };
+        /** @description A worker that asks for a trial. */
+        AskTrial: {
+            /** @description The name of the worker, for the record of the trial; at most 200 bytes. */
+            worker: string;
+        };
+        /**
+         * @description What a worker is to do.
+         * @enum {string}
+         */
+        AskedDo: "try" | "wait" | "end";
+        /** @description The reply to a worker that asks for a trial. Without a trial, all but `do` is null. */
+        AskedTrial: {
+            /**
+             * Format: int32
+             * @description Which attempt at the trial it is, for the worker's messages.
+             */
+            attempt?: number | null;
+            /**
+             * Format: int64
+             * @description Which data the trial needs: another number than that of the data which the worker has means that users in it
+             *     were erased, and that it must be removed and fetched again.
+             */
+            data?: number | null;
+            do: components["schemas"]["AskedDo"];
+            /**
+             * Format: int32
+             * @description The time until then, in seconds.
+             */
+            lease_seconds?: number | null;
+            /**
+             * Format: int64
+             * @description When the trial is lost unless the worker is heard of, in Unix milliseconds.
+             */
+            lease_until?: number | null;
+            /** @description The settings to try, in addition to those of the data. */
+            params?: {
+                [key: string]: components["schemas"]["SettingValue"];
+            } | null;
+            /**
+             * Format: int32
+             * @description The number of the trial.
+             */
+            trial?: number | null;
         };
         /** @description An attribute that filters can name. */
         Attribute: {
@@ -1909,7 +2031,7 @@ export interface components {
          * @description The kind of an event.
          * @enum {string}
          */
-        EventKind: "created" | "triggered" | "training_started" | "training_failed" | "gate_refused" | "gate_passed" | "activated" | "rolled_back" | "pinned" | "unpinned" | "pruned" | "registered" | "configured" | "study_started" | "study_ended" | "tuned";
+        EventKind: "created" | "triggered" | "training_started" | "training_failed" | "gate_refused" | "gate_passed" | "activated" | "rolled_back" | "pinned" | "unpinned" | "pruned" | "registered" | "configured" | "study_started" | "study_ended" | "study_data_sent" | "tuned";
         /** @description A page of events, newest first. */
         EventPage: {
             /**
@@ -2835,11 +2957,27 @@ export interface components {
              */
             collaborative?: boolean;
             /**
+             * @description Whether each trial makes a sketch of a few iterations first, and ends there if its loss is above the median of
+             *     those of complete trials. Trial 0, and those that continue from another, run to their end.
+             */
+            early_stop?: boolean;
+            /**
              * Format: int32
-             * @description Ends the study after this many complete trials in a row without a lower loss; never by default.
+             * @description Seconds without a message after which a trial of such a worker is lost; 60 by default.
+             */
+            lease_seconds?: number | null;
+            /**
+             * Format: int32
+             * @description Ends the study after this many trials in a row without a lower loss; never by default.
              */
             patience?: number | null;
-            sampler?: components["schemas"]["Sampler"] | null;
+            /**
+             * Format: int32
+             * @description Number of trials at a time of workers on other machines (`celeris work`); 0 by default.
+             */
+            remote_workers?: number;
+            /** @description `gp` by default. */
+            sampler?: components["schemas"]["Sampler"];
             /**
              * Format: int64
              * @description Seconds after which no trial begins; no limit by default.
@@ -2851,8 +2989,8 @@ export interface components {
              */
             seed?: number | null;
             /**
-             * @description What is searched, by the name of the setting: `dim`, `regularization`, `iterations`,
-             *     `half_life` (in seconds), and for trainers that are not built in `alpha`. At most 16.
+             * @description What is searched, by the name of the setting: `dim`, `regularization`, `iterations`, `half_life` (in seconds),
+             *     `prior_scale`, `attributes`, and for trainers that are not built in `alpha`. At most 16.
              */
             space: {
                 [key: string]: components["schemas"]["Axis"];
@@ -2862,14 +3000,15 @@ export interface components {
              * Format: int32
              * @description Number of trials besides that of the present settings; 30 by default.
              */
-            trials?: number | null;
+            trials?: number;
             /** @description The reason, for the record; at most 1000 bytes. */
             why?: string | null;
             /**
              * Format: int32
-             * @description Number of trials at a time, which share the processors; 1 by default.
+             * @description Number of trials at a time of the node, which share its processors; 1 by default. 0 leaves all but that of the
+             *     present settings to workers on other machines.
              */
-            workers?: number | null;
+            workers?: number;
         };
         /** @description A node, by what it said last. */
         NodeState: {
@@ -4376,6 +4515,8 @@ export interface components {
         StudyDescription: components["schemas"]["StudySummary"] & {
             /** @description Whether trials continue from the best one so far. */
             collaborative: boolean;
+            /** @description Whether trials that begin worse than most others are stopped. */
+            early_stop: boolean;
             /**
              * @description By setting, the share of the differences in loss that it explains alone, as far as the trials tell. Empty
              *     with few trials.
@@ -4385,9 +4526,19 @@ export interface components {
             };
             /**
              * Format: int32
-             * @description Complete trials in a row without a lower loss after which it ends.
+             * @description Seconds without a message after which a trial of such a worker is lost.
+             */
+            lease_seconds: number;
+            /**
+             * Format: int32
+             * @description Trials in a row without a lower loss after which it ends.
              */
             patience?: number | null;
+            /**
+             * Format: int32
+             * @description Number of trials at a time of workers on other machines.
+             */
+            remote_workers: number;
             sampler: components["schemas"]["Sampler"];
             /**
              * Format: int64
@@ -4402,7 +4553,7 @@ export interface components {
             trials: components["schemas"]["StudyTrial"][];
             /**
              * Format: int32
-             * @description Number of trials at a time.
+             * @description Number of trials at a time of the node.
              */
             workers: number;
         };
@@ -4490,7 +4641,7 @@ export interface components {
             trial: number;
             /**
              * Format: double
-             * @description Its loss; null unless it is complete.
+             * @description Its loss; null unless it is complete or pruned.
              */
             value?: number | null;
             /**
@@ -4498,6 +4649,51 @@ export interface components {
              * @description The trial that it continues from; null if it starts from nothing.
              */
             warm_from?: number | null;
+            /** @description The worker on another machine that makes it; null if it is the node. */
+            worker?: string | null;
+        };
+        /** @description Start a study once this time has passed since the last one started and there are new observations. */
+        StudyTrigger: {
+            /** @description Whether trials continue from what the best one so far has learnt. */
+            collaborative?: boolean;
+            /** @description Whether trials that begin worse than most others are stopped. */
+            early_stop?: boolean;
+            /**
+             * Format: double
+             * @description The time, in seconds.
+             */
+            every: number;
+            /**
+             * Format: int32
+             * @description Ends the study after this many trials in a row without a lower loss; never by default.
+             */
+            patience?: number | null;
+            /**
+             * Format: int32
+             * @description Number of trials at a time of workers on other machines; 0 by default.
+             */
+            remote_workers?: number;
+            sampler?: components["schemas"]["Sampler"];
+            /**
+             * Format: int64
+             * @description Seconds after which no trial begins; no limit by default.
+             */
+            seconds?: number | null;
+            /** @description What is searched, as of a study that is started on request. */
+            space: {
+                [key: string]: components["schemas"]["Axis"];
+            };
+            then?: components["schemas"]["Then"] | null;
+            /**
+             * Format: int32
+             * @description Number of trials besides that of the present settings; 30 by default.
+             */
+            trials?: number;
+            /**
+             * Format: int32
+             * @description Number of trials at a time of the node; 1 by default.
+             */
+            workers?: number;
         };
         /** @description A text or a boolean. */
         TextOrBoolean: string | boolean;
@@ -4625,6 +4821,11 @@ export interface components {
              */
             alpha?: number | null;
             /**
+             * @description Whether attributes make the features of items that were not trained; they do by default.
+             * @default null
+             */
+            attributes?: boolean | null;
+            /**
              * @description `als` or `popularity`, which are built in, or the name of a trainer whose command line is in the node's
              *     configuration.
              * @default als
@@ -4639,6 +4840,13 @@ export interface components {
             iterations?: number | null;
             /** @default {} */
             limits?: components["schemas"]["TrainerLimits"];
+            /**
+             * Format: double
+             * @description Strength of the users' prior relative to the fitted one. Without it, the built-in trainer chooses it on held-out
+             *     labels. Not for implicit feedback, nor for trainers that are not built in.
+             * @default null
+             */
+            prior_scale?: number | null;
             /**
              * Format: double
              * @description Regularization: the factor of the penalty on the size of factors. Without it, the built-in trainer chooses
@@ -4695,6 +4903,11 @@ export interface components {
             job: components["schemas"]["Id"];
             model: components["schemas"]["Name"];
         };
+        /**
+         * @description Whether a trial goes on.
+         * @enum {string}
+         */
+        TrialDo: "continue" | "stop";
         /** @description A loss on held-out observations. */
         TrialLoss: {
             /**
@@ -4723,14 +4936,61 @@ export interface components {
              */
             value: number;
         };
+        /** @description The reply to a report. */
+        TrialReply: {
+            do: components["schemas"]["TrialDo"];
+            /**
+             * Format: int64
+             * @description When the trial is lost unless the worker is heard of again, in Unix milliseconds.
+             */
+            lease_until: number;
+        };
+        /** @description The loss of a trial so far. Without `value` the worker says only that it is at work. */
+        TrialReport: {
+            /** Format: int32 */
+            attempt: number;
+            /**
+             * Format: int32
+             * @description How far the training has come, such as its iterations: trials are compared at equal ones. Above that of the
+             *     last report; needed with `value`.
+             */
+            epoch?: number | null;
+            /**
+             * Format: double
+             * @description The loss on the held-out observations.
+             */
+            value?: number | null;
+        };
+        /** @description The result of a trial: its loss, or why it has none. */
+        TrialResult: {
+            /** Format: int32 */
+            attempt: number;
+            /**
+             * Format: double
+             * @description Standard error of the difference to the loss of trial 0, on the same observations.
+             */
+            difference_error?: number | null;
+            /** @description In place of `value`: why there is no loss; at most 1000 bytes. */
+            error?: string | null;
+            /**
+             * Format: double
+             * @description Standard error of the loss.
+             */
+            standard_error?: number | null;
+            /**
+             * Format: double
+             * @description The loss on the held-out observations, in the metric of the study.
+             */
+            value?: number | null;
+        };
         /**
          * @description The state of a trial.
          * @enum {string}
          */
-        TrialState: "running" | "complete" | "failed" | "abandoned";
+        TrialState: "running" | "complete" | "pruned" | "failed" | "abandoned";
         /**
-         * @description Triggers that retrain a model automatically. A trigger that is missing or null is off; without
-         *     any, a model is retrained on request only.
+         * @description Triggers that retrain a model automatically, or search for settings of it. A trigger that is missing or null is
+         *     off; without any, a model is retrained on request only.
          */
         Triggers: {
             /**
@@ -4747,6 +5007,8 @@ export interface components {
             /** @default null */
             schedule?: components["schemas"]["ScheduleTrigger"] | null;
             /** @default null */
+            study?: components["schemas"]["StudyTrigger"] | null;
+            /** @default null */
             threshold?: components["schemas"]["ThresholdTrigger"] | null;
             /** @default null */
             volume?: components["schemas"]["VolumeTrigger"] | null;
@@ -4761,6 +5023,7 @@ export interface components {
             drift?: components["schemas"]["DriftTrigger"] | null;
             popularity?: components["schemas"]["PopularityTrigger"] | null;
             schedule?: components["schemas"]["ScheduleTrigger"] | null;
+            study?: components["schemas"]["StudyTrigger"] | null;
             threshold?: components["schemas"]["ThresholdTrigger"] | null;
             volume?: components["schemas"]["VolumeTrigger"] | null;
         };
@@ -8693,6 +8956,80 @@ export interface operations {
             504: components["responses"]["Timeout"];
         };
     };
+    ask_trial: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the study. */
+                study: components["schemas"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AskTrial"];
+            };
+        };
+        responses: {
+            /** @description The reply to a worker that asks for a trial. Without a trial, all but `do` is null. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AskedTrial"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["Misdirected"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
+    get_study_data: {
+        parameters: {
+            query: {
+                /** @description The name of the worker, for the event. */
+                worker: string;
+            };
+            header?: never;
+            path: {
+                /** @description The id of the study. */
+                study: components["schemas"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The data */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": number[];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
     stop_study: {
         parameters: {
             query?: never;
@@ -8718,6 +9055,88 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             421: components["responses"]["Misdirected"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
+    report_trial: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the study. */
+                study: components["schemas"]["Id"];
+                /** @description The number of the trial. */
+                trial: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TrialReport"];
+            };
+        };
+        responses: {
+            /** @description The reply to a report. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrialReply"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["Misdirected"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
+    tell_trial: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the study. */
+                study: components["schemas"]["Id"];
+                /** @description The number of the trial. */
+                trial: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TrialResult"];
+            };
+        };
+        responses: {
+            /** @description A study without its trials. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StudySummary"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["Misdirected"];
+            422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];

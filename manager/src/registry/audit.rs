@@ -49,6 +49,8 @@ pub enum EventKind {
     StudyStarted,
     /// A search for better settings ended.
     StudyEnded,
+    /// The observations that trials of a study read were sent to a worker on another machine.
+    StudyDataSent,
     /// The model gets the settings that a study has found.
     Tuned,
 }
@@ -73,6 +75,7 @@ impl EventKind {
             Self::Configured => "configured",
             Self::StudyStarted => "study_started",
             Self::StudyEnded => "study_ended",
+            Self::StudyDataSent => "study_data_sent",
             Self::Tuned => "tuned",
         }
     }

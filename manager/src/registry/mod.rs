@@ -287,6 +287,16 @@ impl Registry {
         Ok(self.storage.registry().get(&last_id_key()?)?.unwrap_or_default())
     }
 
+    /// Has the next model get this id, in a registry without models.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) fn begin_ids_at(&self, id: ModelId) -> Result<(), ManagerError> {
+        let mut batch = RegistryBatch::new();
+        batch.put(last_id_key()?, &ModelId(id.0.saturating_sub(1)))?;
+        Ok(self.storage.registry().commit(&batch)?)
+    }
+
     /// An id that no model or selection has used before; it is allocated when `batch` is written.
     ///
     /// The caller guarantees that it holds the lock of changes until then.

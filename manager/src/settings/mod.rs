@@ -6,6 +6,7 @@ mod features;
 mod gate;
 pub(crate) mod guard;
 mod model;
+mod scheduled_study;
 mod trainer;
 mod triggers;
 
@@ -16,6 +17,7 @@ pub use self::features::{CANDIDATES_DEFAULT, FeaturePart, FeatureParts, FeatureS
 pub use self::gate::GateConfig;
 pub use self::guard::GuardConfig;
 pub use self::model::{DIM_MAX, DIM_MIN, KEEP_VERSIONS_DEFAULT, KEEP_VERSIONS_MAX, ModelConfig};
+pub use self::scheduled_study::{ScheduledStudy, Then};
 pub use self::trainer::{LowerLimits, TrainerLimits, TrainerSettings, TrainingOptions};
 pub use self::triggers::{
     DriftSettings, Popularity, Schedule, Signal, Threshold, Triggers, Volume, WINDOW, WINDOW_MAX,

@@ -116,7 +116,7 @@ impl ModelConfig {
     /// Checks the settings with ranges.
     ///
     /// # Errors
-    /// `Dim` or `Setting`.
+    /// `Dim`, `Setting` or `TrainerSetting`.
     pub(crate) fn check(&self) -> Result<(), ManagerError> {
         if !(DIM_MIN..=DIM_MAX).contains(&self.dim) {
             return Err(ManagerError::Dim { min: DIM_MIN, max: DIM_MAX, received: self.dim });
@@ -127,6 +127,12 @@ impl ModelConfig {
         if !(1..=KEEP_VERSIONS_MAX).contains(&self.keep_versions) {
             let received = f64::from(self.keep_versions);
             return Err(ManagerError::Setting { setting: "keep_versions", range: "from 1 to 1000", received });
+        }
+        if self.loss == Loss::Implicit && self.trainer.prior_scale.is_some() {
+            let problem =
+                "belongs to graded labels and clicks: under implicit feedback the prior follows from the factors"
+                    .to_owned();
+            return Err(ManagerError::TrainerSetting { field: "trainer.prior_scale", problem });
         }
         for end in self.label_range.map(<[f32; 2]>::from).into_iter().flatten() {
             self.loss.check_label(end)?;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use celeris_retrain::settings::PRIOR_SCALE_RANGE;
 use celeris_sandbox::Limits;
 use celeris_storage::DiskSpace;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,13 @@ pub struct TrainerSettings {
     /// Confidence weight of an observation under implicit feedback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
+    /// Of the built-in trainer, except under implicit feedback: the strength of the users' prior relative to the fitted
+    /// one; tuned if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prior_scale: Option<f64>,
+    /// Whether attributes make features of items that were not trained; they do if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<bool>,
     /// Limits below those of the node.
     pub limits: LowerLimits,
 }
@@ -207,6 +215,9 @@ impl TrainerSettings {
                 return wrong(field, format!("must be from 0 to {most}, got {value}"));
             }
         }
+        if let Some(scale) = self.prior_scale.filter(|scale| !PRIOR_SCALE_RANGE.contains(scale)) {
+            return wrong("trainer.prior_scale", format!("must be from 0.01 to 100, got {scale}"));
+        }
         self.limits.check(&node.limits)?;
         node.trainers.command_of(engine).map(|_| ())
     }
@@ -237,6 +248,8 @@ mod tests {
             (r#"{"iterations": 0}"#, "trainer.iterations"),
             (r#"{"regularization": 101}"#, "trainer.regularization"),
             (r#"{"alpha": -1}"#, "trainer.alpha"),
+            (r#"{"prior_scale": 0}"#, "trainer.prior_scale"),
+            (r#"{"prior_scale": 101}"#, "trainer.prior_scale"),
         ] {
             assert!(refusal(text).contains(field), "{text}");
         }

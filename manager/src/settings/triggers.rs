@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ScheduledStudy;
 use crate::error::ManagerError;
 
 /// Default number of observations in a window and in a baseline.
@@ -28,6 +29,9 @@ pub struct Triggers {
     pub volume: Option<Volume>,
     /// Fit offsets of items before the first training.
     pub popularity: Option<Popularity>,
+    /// Search for better settings after a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub study: Option<ScheduledStudy>,
     /// Seconds between the end of a job and the next trigger; 600 by default, and at least 60 after
     /// a failed job.
     pub cool_down: f64,
@@ -35,7 +39,15 @@ pub struct Triggers {
 
 impl Default for Triggers {
     fn default() -> Self {
-        Self { threshold: None, drift: None, schedule: None, volume: None, popularity: None, cool_down: 600.0 }
+        Self {
+            threshold: None,
+            drift: None,
+            schedule: None,
+            volume: None,
+            popularity: None,
+            study: None,
+            cool_down: 600.0,
+        }
     }
 }
 
@@ -150,6 +162,7 @@ impl Triggers {
             || self.schedule.is_some()
             || self.volume.is_some()
             || self.popularity.is_some()
+            || self.study.is_some()
     }
 
     /// Length of the window of the recent loss.
@@ -188,6 +201,9 @@ impl Triggers {
         }
         if let Some(Schedule { every }) = self.schedule {
             checks.push(("triggers.schedule.every", every, 1.0, YEAR_SECONDS, "from 1 second to 366 days"));
+        }
+        if let Some(study) = &self.study {
+            checks.push(("triggers.study.every", study.every, 1.0, YEAR_SECONDS, "from 1 second to 366 days"));
         }
         if let Some(Volume { observations, growth }) = self.volume {
             checks.push(("triggers.volume.observations", observations as f64, 1.0, 1e12, "from 1 to 1e12"));

@@ -10,11 +10,17 @@
 //! The state of a study is a document of the registry, written at each message. A study of a node
 //! that was killed goes on after the next start: running trials are abandoned then, and asked for
 //! again with the same settings.
+//!
+//! Trials can run on other machines too: `remote.rs` takes the messages of workers there, `data.rs` is what they
+//! are given, and [`TrialWorker`] is their side. What is trained there is not kept; its loss is.
 
+mod data;
 mod parameters;
 mod record;
+mod remote;
 mod running;
 mod trial;
+mod worker;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -24,23 +30,32 @@ use std::time::SystemTime;
 
 use celeris_model::{ModelName, Timestamp};
 use celeris_storage::{RegistryBatch, RegistryKey, Storage, StorageError, Watermark};
+use celeris_study::settings::lease_seconds_default;
 use celeris_study::{Collaborative, Sampler, Settings, Space, Study};
 use parking_lot::Mutex;
 
+pub use self::data::TrialData;
 pub use self::parameters::SEARCHABLE;
-pub use self::record::{Applied, StudyRecord, Then};
+pub use self::record::{Applied, StudyRecord};
+pub use self::remote::{OfTrial, OutgoingData, RemoteAsked};
+pub use self::trial::Reporter;
+pub use self::worker::{RemoteTrial, TrialWorker};
 
+use self::running::now;
 use crate::error::ManagerError;
 use crate::leadership::Term;
 use crate::metric::Metric;
 use crate::promotion::Holdout;
 use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry};
-use crate::settings::Engine;
+use crate::settings::{Engine, ModelConfig, ScheduledStudy, Then};
 use crate::study_id::StudyId;
 use crate::training::Training;
 
 /// Number of studies kept in the registry.
 pub const STUDIES_MAX: usize = 100;
+
+/// File of the losses of trial 0 in the folder of a study.
+const BASELINE: &str = "baseline.json";
 
 /// Number of studies that run at a time on a node.
 const RUNNING_MAX: usize = 4;
@@ -53,18 +68,58 @@ pub struct NewStudy {
     pub trials: u32,
     /// Seconds after which no trial begins.
     pub seconds: Option<u64>,
-    /// Number of trials at a time.
+    /// Number of trials at a time of this node.
     pub workers: u32,
+    /// Number of trials at a time of workers on other machines.
+    pub remote_workers: u32,
+    /// Seconds without a message after which a trial of such a worker is lost.
+    pub lease_seconds: u32,
     pub sampler: Sampler,
     /// How trials continue from the best one so far; `None` if all start from nothing.
     pub collaborative: Option<Collaborative>,
     /// Complete trials in a row without a lower loss after which the study ends.
     pub patience: Option<u32>,
+    /// Whether trials that begin worse than most others are stopped.
+    pub early_stop: bool,
     /// What follows if better settings were found.
     pub then: Option<Then>,
     pub seed: u64,
     /// Reason, for the record.
     pub why: String,
+}
+
+impl NewStudy {
+    /// The study that a model starts by itself, with a seed.
+    pub(crate) fn scheduled(scheduled: &ScheduledStudy, seed: u64) -> Self {
+        let ScheduledStudy {
+            every: _,
+            space,
+            trials,
+            seconds,
+            workers,
+            remote_workers,
+            sampler,
+            collaborative,
+            patience,
+            early_stop,
+            then,
+        } = scheduled.clone();
+        Self {
+            space,
+            trials,
+            seconds,
+            workers,
+            remote_workers,
+            lease_seconds: lease_seconds_default(),
+            sampler,
+            collaborative: collaborative.then(Collaborative::default),
+            patience,
+            early_stop,
+            then,
+            seed,
+            why: String::new(),
+        }
+    }
 }
 
 /// Studies of a node.
@@ -92,25 +147,23 @@ impl Studies {
         })
     }
 
-    /// Starts a study. Its trials run on the current tokio runtime.
+    /// Starts a study on request, or by a trigger, whose event is recorded with the start. Its trials run on the
+    /// current tokio runtime.
     ///
     /// # Errors
     /// `Study` with the field, `StudyRunning` or `TooManyStudies`, `NoObservations`, `TrainerSetting`,
     /// or `Storage`, with `NotOwner` unless this node leads.
-    pub fn start(self: &Arc<Self>, model: &ModelName, new: NewStudy) -> Result<StudyRecord, ManagerError> {
+    pub fn start(
+        self: &Arc<Self>,
+        model: &ModelName,
+        new: NewStudy,
+        trigger: Option<Event>,
+    ) -> Result<StudyRecord, ManagerError> {
         let term = self.registry.term()?;
         let record = self.registry.model(model)?;
         let config = &record.config;
-        config.trainer.check(&config.trainer.engine, self.training.options())?;
-        parameters::check(config, &new.space, |changed| {
-            changed.trainer.check(&changed.trainer.engine, self.training.options())
-        })?;
         let now = Timestamp::from(SystemTime::now());
-        let search = Study::new(settings_of(&new, &config.trainer.engine)?, now.0)?;
-        if config.gate.holdout_share <= 0.0 {
-            let problem = "is 0, so no records are held out that trials could be judged on; set gate.holdout_share";
-            return Err(ManagerError::TrainerSetting { field: "gate.holdout_share", problem: problem.to_owned() });
-        }
+        let search = Study::new(self.checked_settings(config, &new)?, now.0)?;
         let log = self.storage.log().watermark(&config.stream);
         if log.records() == 0 {
             return Err(ManagerError::NoObservations { stream: config.stream.clone() });
@@ -135,13 +188,41 @@ impl Studies {
             finished: None,
             closed: false,
         };
-        self.register(&record, &study, &term)?;
+        self.register(&record, &study, (trigger, &term))?;
         self.advance_soon();
         Ok(study)
     }
 
+    /// Checks that a model can have the study that it starts by itself.
+    ///
+    /// # Errors
+    /// As [`Studies::start`]; the field is that of the study.
+    pub(crate) fn check_scheduled(&self, config: &ModelConfig) -> Result<(), ManagerError> {
+        let Some(scheduled) = &config.triggers.study else { return Ok(()) };
+        let settings = self.checked_settings(config, &NewStudy::scheduled(scheduled, 1))?;
+        Ok(settings.check()?)
+    }
+
+    /// The settings of the search, if the model can have all values of the space.
+    fn checked_settings(&self, config: &ModelConfig, new: &NewStudy) -> Result<Settings, ManagerError> {
+        config.trainer.check(&config.trainer.engine, self.training.options())?;
+        parameters::check(config, &new.space, |changed| {
+            changed.trainer.check(&changed.trainer.engine, self.training.options())
+        })?;
+        if config.gate.holdout_share <= 0.0 {
+            let problem = "is 0, so no records are held out that trials could be judged on; set gate.holdout_share";
+            return Err(ManagerError::TrainerSetting { field: "gate.holdout_share", problem: problem.to_owned() });
+        }
+        settings_of(new, config)
+    }
+
     /// Writes a new study, with the event of its start.
-    fn register(&self, record: &ModelRecord, study: &StudyRecord, term: &Term) -> Result<(), ManagerError> {
+    fn register(
+        &self,
+        record: &ModelRecord,
+        study: &StudyRecord,
+        (trigger, term): (Option<Event>, &Term),
+    ) -> Result<(), ManagerError> {
         let _changing = self.changing.lock();
         term.check()?;
         let all = self.all()?;
@@ -154,7 +235,8 @@ impl Studies {
         }
         let settings = study.search.settings();
         let names: Vec<&str> = settings.space.names().collect();
-        let event = Event::now(record.identity(), EventKind::StudyStarted, Actor::Operator, study.why.as_str())
+        let by = if trigger.is_some() { Actor::Trigger } else { Actor::Operator };
+        let started = Event::now(record.identity(), EventKind::StudyStarted, by, study.why.as_str())
             .with("study", study.study.as_str())
             .with("trials", settings.trials)
             .with("sampler", settings.sampler.name())
@@ -165,7 +247,8 @@ impl Studies {
         for old in all.iter().rev().filter(|study| study.closed).take(excess) {
             batch.delete(study_key(old.study.as_str())?);
         }
-        self.registry.audit().commit(batch, &[event])?;
+        let events: Vec<Event> = trigger.into_iter().chain([started]).collect();
+        self.registry.audit().commit(batch, &events)?;
         self.open.lock().insert(study.study.clone(), Arc::default());
         Ok(())
     }
@@ -214,6 +297,8 @@ impl Studies {
             if study.finished.is_none() {
                 study.search.stop();
                 study.then = None;
+                // Trials of this node end by the flag below.
+                study.search.abandon_where(|trial| trial.remote, now());
             }
             Ok(())
         })?;
@@ -257,7 +342,7 @@ impl Studies {
     }
 
     /// Takes over the studies of the registry when this node begins to lead: their running trials
-    /// have died with the node that led before.
+    /// have died with the node that led before. Those of other machines go on.
     ///
     /// # Errors
     /// `Storage` or `Io`.
@@ -267,7 +352,8 @@ impl Studies {
         let mut flags = HashMap::new();
         for study in &open {
             let (study, ()) = self.update(&study.study, term, |study| {
-                study.search.abandon_where(|_| true, now.0);
+                study.search.abandon_where(|trial| !trial.remote, now.0);
+                study.search.renew_all(now.0);
                 Ok(())
             })?;
             let flag = AtomicBool::new(study.search.ended().is_some());
@@ -308,7 +394,12 @@ impl Studies {
 }
 
 /// The settings of the search.
-fn settings_of(new: &NewStudy, engine: &Engine) -> Result<Settings, ManagerError> {
+fn settings_of(new: &NewStudy, config: &ModelConfig) -> Result<Settings, ManagerError> {
+    let engine = &config.trainer.engine;
+    if new.remote_workers > 0 && config.features.computed().next().is_some() {
+        let problem = format!("the computed parts of {} are on this node alone; leave it out", config.name);
+        return Err(celeris_study::StudyError::Field { field: "remote_workers".to_owned(), problem }.into());
+    }
     if new.collaborative.is_some() && *engine != Engine::Als {
         let problem = format!("the trainer {engine} cannot continue from an earlier training; leave it out");
         return Err(celeris_study::StudyError::Field { field: "collaborative".to_owned(), problem }.into());
@@ -319,6 +410,9 @@ fn settings_of(new: &NewStudy, engine: &Engine) -> Result<Settings, ManagerError
         trials: new.trials,
         seconds: new.seconds,
         workers: new.workers,
+        remote_workers: new.remote_workers,
+        lease_seconds: new.lease_seconds,
+        early_stop: new.early_stop,
         sampler: new.sampler,
         patience: new.patience,
         collaborative: new.collaborative.clone().map(|collaborative| Collaborative { same, ..collaborative }),

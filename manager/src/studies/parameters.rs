@@ -8,7 +8,8 @@ use crate::error::ManagerError;
 use crate::settings::{Engine, ModelConfig};
 
 /// The settings that a study can search.
-pub const SEARCHABLE: [&str; 5] = ["alpha", "dim", "half_life", "iterations", "regularization"];
+pub const SEARCHABLE: [&str; 7] =
+    ["alpha", "attributes", "dim", "half_life", "iterations", "prior_scale", "regularization"];
 
 /// The settings that determine the form of what a training has learnt: a trial continues only from
 /// one that has the same.
@@ -86,6 +87,16 @@ fn set(config: &mut ModelConfig, name: &str, value: &Value) -> Result<(), Manage
         }
         "alpha" if value.is_null() => config.trainer.alpha = None,
         "alpha" => config.trainer.alpha = Some(number()?),
+        "prior_scale" if is_external => {
+            return Err(wrong(name, format!("belongs to the built-in trainer; {} has none", config.trainer.engine)));
+        }
+        "prior_scale" if value.is_null() => config.trainer.prior_scale = None,
+        // That of implicit feedback is refused by the check of the whole.
+        "prior_scale" => config.trainer.prior_scale = Some(number()?),
+        "attributes" => {
+            let is_used = value.as_bool().ok_or_else(|| wrong(name, format!("has true and false, got {value}")))?;
+            config.trainer.attributes = Some(is_used);
+        }
         _ => {
             let known = SEARCHABLE.join(", ");
             return Err(wrong(name, format!("is no setting that a study can search; these are {known}")));
@@ -115,6 +126,8 @@ pub(super) fn present(config: &ModelConfig, space: &Space) -> Params {
         "iterations" => trainer.iterations.map_or(Value::Null, Into::into),
         "regularization" => trainer.regularization.map_or(Value::Null, Into::into),
         "alpha" => trainer.alpha.map_or(Value::Null, Into::into),
+        "prior_scale" => trainer.prior_scale.map_or(Value::Null, Into::into),
+        "attributes" => trainer.attributes.unwrap_or(true).into(),
         _ => Value::Null,
     };
     space.names().map(|name| (name.to_owned(), value(name))).collect()
@@ -148,6 +161,8 @@ mod tests {
             (json!({"half_life": {"choice": [null, 0]}}), "space.half_life: "),
             (json!({"regularization": {"choice": ["low", "high"]}}), "space.regularization: has numbers"),
             (json!({"alpha": {"float": [1.0, 40.0]}}), "space.alpha: belongs to external trainers"),
+            (json!({"prior_scale": {"float": [0.0, 10.0]}}), "space.prior_scale: "),
+            (json!({"attributes": {"choice": [1, 0]}}), "space.attributes: has true and false"),
         ] {
             let found = checked(&config(), space.clone()).expect_err("an invalid space");
             assert!(found.starts_with(problem), "{space}: {found}");
@@ -155,6 +170,11 @@ mod tests {
         let implicit = ModelConfig { loss: Loss::Implicit, ..config() };
         let space = json!({"regularization": {"float": [0.0, 10.0]}});
         checked(&config(), space.clone()).unwrap();
+        let scales =
+            json!({"prior_scale": {"float": [0.1, 10.0], "log": true}, "attributes": {"choice": [true, false]}});
+        checked(&config(), scales.clone()).unwrap();
+        let refused = checked(&implicit, scales).expect_err("implicit feedback has no scale");
+        assert!(refused.starts_with("space.prior_scale: "), "{refused}");
         assert!(checked(&implicit, space).expect_err("a ridge of 0").contains("above 0"));
     }
 

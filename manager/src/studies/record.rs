@@ -9,16 +9,8 @@ use crate::job_id::JobId;
 use crate::metric::Metric;
 use crate::promotion::Holdout;
 use crate::registry::{Actor, Event, EventKind};
-use crate::settings::Engine;
+use crate::settings::{Engine, Then};
 use crate::study_id::StudyId;
-
-/// What follows a study that has found better settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Then {
-    /// The model gets the settings and is retrained with them.
-    Retrain,
-}
 
 /// The use of a study's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +64,12 @@ impl StudyRecord {
     /// The records that trials leave out.
     pub(super) fn holdout(&self) -> Holdout {
         Holdout { from: self.holdout_from.clone(), to: self.watermark.clone() }
+    }
+
+    /// Number of records in the part of the log that its trials read.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.watermark.records()
     }
 
     /// The trial with the lowest loss, if that is lower than with the present settings.

@@ -1,6 +1,7 @@
 //! Progress of open studies: asks for trials, runs them, tells their results, and closes studies
 //! that have ended.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,31 +9,52 @@ use std::time::SystemTime;
 
 use celeris_model::Timestamp;
 use celeris_storage::ROOTS;
-use celeris_study::{Asked, Assignment, Ended, Outcome, Start};
+use celeris_study::{Asked, Assignment, Ended, Start, TrialState, Worker};
 use tracing::Instrument;
 
-use super::record::{Applied, StudyRecord, Then};
-use super::trial::{LocalTrial, run_trial};
-use super::{Studies, parameters};
+use super::record::{Applied, StudyRecord};
+use super::trial::{Reporter, TrialRun, keep_baseline, model_of, outcome, read_baseline, run_trial, with_settings};
+use super::{BASELINE, Studies, parameters};
+use crate::comparison::HeldOutLoss;
 use crate::directories::remove_dir;
 use crate::error::ManagerError;
 use crate::leadership::Term;
 use crate::registry::{ErasedSpan, ModelRecord, trained_on_erased};
-use crate::settings::ModelConfig;
+use crate::settings::{ModelConfig, Then};
 use crate::study_id::StudyId;
-use crate::training::{Cause, Job, TrainFrom, TrainRequest};
-
-/// File of the losses of trial 0 in the folder of a study.
-const BASELINE: &str = "baseline.json";
-
-/// Name of this node's workers, in the record of a trial.
-const WORKER: &str = "node";
+use crate::training::{Cause, Job, TrainFrom, TrainRequest, TrialPlan};
 
 /// A change of a model's settings.
 type Change<'a> = &'a dyn Fn(&mut ModelConfig) -> Result<(), ManagerError>;
 
-fn now() -> i64 {
+/// The time, in Unix milliseconds.
+pub(super) fn now() -> i64 {
     Timestamp::from(SystemTime::now()).0
+}
+
+/// The name of how a trial has ended, in metrics.
+pub(super) fn outcome_name(state: TrialState) -> &'static str {
+    match state {
+        TrialState::Complete => "complete",
+        TrialState::Pruned => "pruned",
+        TrialState::Failed => "failed",
+        TrialState::Running | TrialState::Abandoned => "abandoned",
+    }
+}
+
+/// A trial that this node has, with what stops it.
+#[derive(Clone)]
+struct Assigned {
+    study: StudyId,
+    assignment: Assignment,
+    flag: Arc<AtomicBool>,
+    term: Term,
+}
+
+impl Assigned {
+    fn of(&self) -> (u32, u32) {
+        (self.assignment.trial, self.assignment.attempt)
+    }
 }
 
 impl Studies {
@@ -52,8 +74,9 @@ impl Studies {
         for (study, flag) in open {
             let advanced = || {
                 if has_erased {
-                    self.drop_kept_of_erased(&study, &term)?;
+                    self.forget_erased(&study, &term)?;
                 }
+                self.expire(&study, &term)?;
                 self.start_trials(&study, &flag, &term)?;
                 self.finish_if_over(&study, &term)
             };
@@ -76,52 +99,31 @@ impl Studies {
         term: &Term,
     ) -> Result<(), ManagerError> {
         loop {
-            let (record, asked) = self.update(study, term, |study| Ok(study.search.ask(WORKER, now())))?;
+            let (record, asked) = self.update(study, term, |study| Ok(study.search.ask(Worker::Local, now())?))?;
             let Asked::Trial(assignment) = asked else { return Ok(()) };
-            self.start_trial(record, assignment, (Arc::clone(flag), term.clone()));
+            let (study, flag, term) = (study.clone(), Arc::clone(flag), term.clone());
+            self.start_trial(record, Assigned { study, assignment, flag, term });
         }
     }
 
-    fn start_trial(
-        self: &Arc<Self>,
-        record: StudyRecord,
-        assignment: Assignment,
-        (flag, term): (Arc<AtomicBool>, Term),
-    ) {
-        let (studies, workers) = (Arc::clone(self), record.search.settings().workers);
-        let dir = self.dir_of(&record.study, assignment.trial);
-        let warm_start = match assignment.start {
-            Start::Nothing => None,
-            Start::Trial(from) => Some(self.dir_of(&record.study, from)),
-        };
-        let of = (assignment.trial, assignment.attempt);
-        let local = LocalTrial {
-            baseline: self.studies_dir().join(record.study.as_str()).join(BASELINE),
-            record,
-            number: assignment.trial,
-            params: assignment.params,
-            dir,
-            warm_start,
-            workers,
-            stop: Arc::clone(&flag),
-        };
+    fn start_trial(self: &Arc<Self>, record: StudyRecord, assigned: Assigned) {
         let span = tracing::info_span!(
             target: ROOTS,
             parent: None,
             "study.trial",
-            celeris.model = local.record.model.as_str(),
-            celeris.study = local.record.study.as_str(),
-            celeris.trial = local.number,
+            celeris.model = record.model.as_str(),
+            celeris.study = record.study.as_str(),
+            celeris.trial = assigned.assignment.trial,
         );
+        let studies = Arc::clone(self);
         let run = async move {
-            let study = local.record.study.clone();
-            let outcome = run_trial(&studies.registry, &studies.training, local, &term).await;
+            let loss = studies.run_local(&record, &assigned).await;
             // The next term abandons it.
-            if term.is_over() {
+            if assigned.term.is_over() {
                 return;
             }
             let told = tokio::task::spawn_blocking(move || {
-                studies.told(&study, of, outcome, (&flag, &term));
+                studies.told(&record, &assigned, loss);
                 studies.advance();
             });
             if let Err(panic) = told.await {
@@ -131,39 +133,66 @@ impl Studies {
         tokio::spawn(run.instrument(span));
     }
 
-    /// Records the result of a trial of this node.
-    fn told(
-        &self,
-        study: &StudyId,
-        of: (u32, u32),
-        outcome: Result<Outcome, ManagerError>,
-        (flag, term): (&AtomicBool, &Term),
-    ) {
-        let is_stopped = flag.load(Ordering::Acquire);
-        let state = match &outcome {
-            Ok(_) => "complete",
-            Err(_) if is_stopped => "abandoned",
-            Err(_) => "failed",
+    async fn run_local(
+        self: &Arc<Self>,
+        study: &StudyRecord,
+        assigned: &Assigned,
+    ) -> Result<HeldOutLoss, ManagerError> {
+        let Assignment { trial, params, start, .. } = &assigned.assignment;
+        let (trial, settings) = (*trial, study.search.settings());
+        let warm_start = match *start {
+            Start::Nothing => None,
+            Start::Trial(from) => Some(self.dir_of(&study.study, from)),
         };
-        let outcome = outcome.map_err(|error| error.to_string());
-        if let Err(error) = &outcome {
-            tracing::info!(%study, trial = of.0, error, "a trial has no loss");
+        let threads = celeris_retrain::spare_threads().get() / settings.workers.max(1) as usize;
+        let plan = TrialPlan {
+            holdout: study.holdout(),
+            dir: self.dir_of(&study.study, trial),
+            warm_start,
+            threads: NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN),
+            stop: Arc::clone(&assigned.flag),
+        };
+        let (studies, of) = (Arc::clone(self), assigned.clone());
+        let reporter: Reporter = Arc::new(move |report| {
+            let reported = |study: &mut StudyRecord| Ok(study.search.report(of.of(), report, now())?);
+            Ok(studies.update(&of.study, &of.term, reported)?.1)
+        });
+        let record = with_settings(&model_of(&self.registry, study)?, params)?;
+        let run = TrialRun { record, plan, reporter: settings.early_stop.then_some(reporter) };
+        run_trial(&self.training, run, &assigned.term).await
+    }
+
+    /// Records the result of a trial of this node.
+    fn told(&self, study: &StudyRecord, assigned: &Assigned, loss: Result<HeldOutLoss, ManagerError>) {
+        let (id, trial) = (&assigned.study, assigned.assignment.trial);
+        let is_stopped = assigned.flag.load(Ordering::Acquire);
+        let file = self.studies_dir().join(id.as_str()).join(BASELINE);
+        let kept = |loss: HeldOutLoss| {
+            if trial == 0 {
+                keep_baseline(&file, &loss)?;
+                return Ok(outcome(&loss, None, study.metric));
+            }
+            Ok(outcome(&loss, read_baseline(&file).as_ref(), study.metric))
+        };
+        let result = loss.and_then(kept).map_err(|error: ManagerError| error.to_string());
+        if let Err(error) = &result {
+            tracing::info!(study = %id, trial, error, "a trial has no loss");
         }
-        let recorded = self.update(study, term, |study| {
-            match outcome {
+        let recorded = self.update(id, &assigned.term, |study| {
+            match result {
                 // It did not fail: it was stopped with its study.
-                Err(_) if is_stopped => study.search.abandon(of, now())?,
-                outcome => study.search.tell(of, outcome, now())?,
+                Err(_) if is_stopped => study.search.abandon(assigned.of(), now())?,
+                result => study.search.tell(assigned.of(), result, now())?,
             }
             Ok(study.search.needed())
         });
         match recorded {
             Ok((record, needed)) => {
-                let model = record.model.to_string();
-                metrics::counter!("celeris_study_trials_total", "model" => model, "state" => state).increment(1);
+                let state = record.search.trials().get(trial as usize).map(|trial| trial.state);
+                self.count_trials(&record, state.map_or("failed", outcome_name), 1);
                 self.remove_results_except(&record, &needed);
             }
-            Err(error) => tracing::warn!(%study, trial = of.0, %error, "the result of a trial was not recorded"),
+            Err(error) => tracing::warn!(study = %id, trial, %error, "the result of a trial was not recorded"),
         }
     }
 
@@ -183,11 +212,11 @@ impl Studies {
         }
     }
 
-    /// Drops the result that is kept for warm starts if users were erased whose events it may have
-    /// been trained on: all users erased since the study began, which is on the safe side.
-    fn drop_kept_of_erased(&self, study: &StudyId, term: &Term) -> Result<(), ManagerError> {
+    /// Drops the result that is kept for warm starts, and gives the trials of other machines back, if users were
+    /// erased whose events these may have read: all users erased since the study began, which is on the safe side.
+    fn forget_erased(&self, study: &StudyId, term: &Term) -> Result<(), ManagerError> {
         let record = self.get(study.as_str())?;
-        if record.search.needed().is_empty() {
+        if record.search.needed().is_empty() && !record.search.running().any(|trial| trial.remote) {
             return Ok(());
         }
         let erasures = self.storage.log().erasures(&record.stream)?;
@@ -196,6 +225,7 @@ impl Studies {
         }
         let (record, needed) = self.update(study, term, |study| {
             study.search.drop_kept();
+            study.search.abandon_where(|trial| trial.remote, now());
             Ok(study.search.needed())
         })?;
         // Trials that continue from it are running; they start again without the users.

@@ -250,6 +250,7 @@ struct Input<'a> {
 
 fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles, ManagerError> {
     let Input { engine, limits, threads, warm_start, export, parts } = input;
+    let uses_attributes = *engine != Engine::Popularity && record.config.trainer.attributes.unwrap_or(true);
     let own = TrainJob {
         model: record.config.name.clone(),
         version: record.newest.next(),
@@ -260,8 +261,8 @@ fn write_jobs(record: &ModelRecord, input: Input, dir: &Path) -> Result<JobFiles
         loss: record.config.loss,
         observations: export.observations,
         pinned_items: export.pinned_items,
-        item_attributes: export.item_attributes.filter(|_| *engine != Engine::Popularity),
-        user_attributes: export.user_attributes.filter(|_| *engine != Engine::Popularity),
+        item_attributes: export.item_attributes.filter(|_| uses_attributes),
+        user_attributes: export.user_attributes.filter(|_| uses_attributes),
         objects: (!parts.is_empty()).then(|| OBJECTS.into()),
         parts,
         parent: Some(record.active),
@@ -306,6 +307,7 @@ fn als(settings: &TrainerSettings) -> Algorithm {
         (true, Algorithm::Als { iterations_max, .. }) => Algorithm::Als {
             iterations_max: settings.iterations.map_or(iterations_max, |iterations| iterations as usize),
             regularization: settings.regularization,
+            prior_scale: settings.prior_scale,
         },
         (_, usual) => usual,
     }

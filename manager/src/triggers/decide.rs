@@ -24,7 +24,7 @@ pub(crate) struct Progress {
 /// Reason for a retraining.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reason {
-    /// The trigger: `threshold`, `drift`, `volume`, `schedule` or `popularity`.
+    /// The trigger: `threshold`, `drift`, `volume`, `schedule`, `popularity` or `study`.
     pub(crate) trigger: &'static str,
     /// Text of the reason, beginning with the trigger.
     pub(crate) why: String,
@@ -115,13 +115,33 @@ fn schedule(facts: &TriggerFacts, progress: &Progress) -> Option<Reason> {
     Some(reason("schedule", &why, [("passed_seconds", passed), ("new", progress.unseen as f64)]))
 }
 
+/// The latest study of a model: when it began, and the number of records that it read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct LastStudy {
+    pub(super) began: Timestamp,
+    pub(super) records: u64,
+}
+
+/// Whether a study is due, for a log of `records` records.
+pub(super) fn study(facts: &TriggerFacts, last: Option<LastStudy>, (records, now): (u64, Timestamp)) -> Option<Reason> {
+    let every = facts.triggers.study.as_ref()?.every;
+    let passed = seconds_between(last.map_or(facts.created, |last| last.began), now);
+    let new = records.saturating_sub(last.map_or(0, |last| last.records));
+    if passed < every || new == 0 {
+        return None;
+    }
+    let since = if last.is_some() { "the last study began" } else { "the model was created" };
+    let why = format!("{passed:.0} seconds have passed since {since} (every {every}), with {new} new observations");
+    Some(reason("study", &why, [("passed_seconds", passed), ("new", new as f64)]))
+}
+
 pub(super) fn seconds_between(earlier: Timestamp, later: Timestamp) -> f64 {
     later.0.saturating_sub(earlier.0) as f64 / 1000.0
 }
 
 /// Minimum cool-down in seconds after a failed job: the cause of the failure seldom disappears at
 /// once, and the trigger would fire again.
-const REST_AFTER_FAILURE: f64 = 60.0;
+pub(super) const REST_AFTER_FAILURE: f64 = 60.0;
 
 /// Whether triggers have to wait, for a running job or for the cool-down after one.
 pub(super) fn rests(latest: Option<&Job>, cool_down: f64, now: Timestamp) -> bool {
@@ -191,6 +211,25 @@ mod tests {
         facts.pool = squared(2.1, 100);
         let reason = decided(&facts).unwrap();
         assert!(reason.why.contains("100 observations of the validation pool is 50 % above 1.400"), "{}", reason.why);
+    }
+
+    #[test]
+    fn a_study_is_due_after_a_time_with_new_observations() {
+        let space = serde_json::json!({"dim": {"int": [8, 64]}});
+        let scheduled = serde_json::json!({"every": 100.0, "space": space, "trials": 9, "workers": 1});
+        let triggers = Triggers { study: Some(serde_json::from_value(scheduled).unwrap()), ..Triggers::default() };
+        let facts = facts(triggers);
+        let at = |seconds: i64| Timestamp(seconds * 1000);
+        assert_eq!(study(&facts, None, (50, at(99))), None);
+        let first = study(&facts, None, (50, at(101))).unwrap();
+        let why = "study: 101 seconds have passed since the model was created (every 100), with 50 new observations";
+        assert_eq!((first.why.as_str(), first.trigger), (why, "study"));
+        let last = Some(LastStudy { began: at(101), records: 50 });
+        assert_eq!(study(&facts, last, (60, at(200))), None);
+        assert_eq!(study(&facts, last, (50, at(900))), None, "a study of the same observations would find the same");
+        let next = study(&facts, last, (60, at(201))).unwrap();
+        assert!(next.why.contains("since the last study began") && next.figures["new"] == 10.0, "{}", next.why);
+        assert_eq!(study(&self::facts(Triggers::default()), None, (50, at(900))), None);
     }
 
     #[test]

@@ -1,42 +1,51 @@
-//! Triggers: automatic retraining, and the reasons reported for it.
+//! Triggers: automatic retraining and studies, and the reasons reported for them.
 //!
 //! Triggers belong to a model ([`crate::settings::Triggers`]). At most one job
 //! runs per model; after a job has ended, successfully or not, all triggers wait for the cool-down.
 //! Their input comes from [`crate::monitoring`]; the decision is pure (`decide.rs`).
 
 mod decide;
+mod scheduled_study;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use celeris_model::{ModelName, Timestamp, VersionId};
+use celeris_model::{ModelId, ModelName, Timestamp, VersionId};
 use celeris_retrain::POPULARITY;
 use celeris_storage::Storage;
+use parking_lot::Mutex;
 
 use self::decide::{Progress, Reason, decide, offsets_rest, popularity, rests, seconds_between};
+pub(crate) use self::scheduled_study::Rest;
 use crate::error::ManagerError;
 use crate::monitoring::{Monitoring, TriggerFacts};
 use crate::registry::{Actor, Event, EventKind, ModelRecord, Registry, UNTRAINED, VersionRecord};
 use crate::settings::Engine;
+use crate::studies::Studies;
 use crate::training::{Cause, TrainRequest, Training};
 
-/// Starts the trainings of triggers that fire.
+/// Starts the trainings and studies of triggers that fire.
 pub(crate) struct AutomaticRetraining {
     pub(crate) storage: Storage,
     pub(crate) registry: Arc<Registry>,
     pub(crate) monitoring: Arc<Monitoring>,
     pub(crate) training: Arc<Training>,
+    pub(crate) studies: Arc<Studies>,
+    /// Until when no study of a model is due.
+    pub(crate) rests_until: Mutex<HashMap<ModelId, Rest>>,
 }
 
 impl AutomaticRetraining {
-    /// Starts the jobs of triggers that fire. Blocks the thread; must run within a tokio runtime.
+    /// Starts the jobs and studies of triggers that fire. Blocks the thread; must run within a tokio runtime.
     pub(crate) fn check_triggers(&self) {
         for (model, facts) in self.monitoring.triggered() {
-            let Err(error) = self.check(&model, &facts) else { continue };
+            let checked = self.check(&model, &facts).and_then(|()| self.check_study(&model, &facts));
+            let Err(error) = checked else { continue };
             if error.is_of_other_node() {
                 tracing::info!(%model, %error, "a trigger is left to the node that leads");
             } else {
-                tracing::warn!(%model, %error, "a trigger could not start a retraining; retrying");
+                tracing::warn!(%model, %error, "a trigger could not start a retraining or a study; retrying");
             }
         }
     }
@@ -46,19 +55,13 @@ impl AutomaticRetraining {
         let now = Timestamp::from(SystemTime::now());
         let record = self.registry.model(model)?;
         let Some((reason, request)) = self.due(&record, facts, now)? else { return Ok(()) };
-        let mut event = Event::now(record.identity(), EventKind::Triggered, Actor::Trigger, reason.why)
-            .with("trigger", reason.trigger);
-        event.before = Some(facts.version);
-        for (name, figure) in &reason.figures {
-            event = event.with(name, *figure);
-        }
+        let event = event_of(&record, facts, &reason);
         match self.training.retrain(&record, request, Cause::Trigger(event)) {
             // Another job has started; the triggers are evaluated again after it.
             Err(ManagerError::JobRunning { .. }) => return Ok(()),
             other => other?,
         };
-        metrics::counter!("celeris_triggers_total", "model" => model.to_string(), "trigger" => reason.trigger)
-            .increment(1);
+        count_fired(model, &reason);
         Ok(())
     }
 
@@ -94,6 +97,21 @@ impl AutomaticRetraining {
         let request = TrainRequest { engine: Some(Engine::Popularity), ..TrainRequest::default() };
         Ok(popularity(facts, records, fitted).map(|reason| (reason, request)))
     }
+}
+
+/// The event of a trigger that fires.
+fn event_of(record: &ModelRecord, facts: &TriggerFacts, reason: &Reason) -> Event {
+    let mut event = Event::now(record.identity(), EventKind::Triggered, Actor::Trigger, reason.why.as_str())
+        .with("trigger", reason.trigger);
+    event.before = Some(facts.version);
+    for (name, figure) in &reason.figures {
+        event = event.with(name, *figure);
+    }
+    event
+}
+
+fn count_fired(model: &ModelName, reason: &Reason) {
+    metrics::counter!("celeris_triggers_total", "model" => model.to_string(), "trigger" => reason.trigger).increment(1);
 }
 
 /// The newest of the versions that count and were trained on the log, with the number of records up

@@ -49,6 +49,8 @@ fn trained(rng: &mut ChaCha8Rng) -> Trained {
         item_features: (0..ITEMS * DIM).map(|at| feature(at, rng)).collect(),
         user_weights: Vec::new(),
         choices: Vec::new(),
+        variances: Vec::new(),
+        cold_variance: 0.0,
         pulls: Vec::new(),
         prior: Prior::new(MEAN.to_vec(), lambda, NOISE * NOISE).unwrap(),
         cold_item: ColdItem::blank(DIM),

@@ -56,6 +56,24 @@ fn trained(ratings: &Ratings, settings: &TrainSettings) -> Trained {
     train(ratings, settings, &Pinned::default(), &Silent).unwrap()
 }
 
+#[test]
+fn a_given_strength_of_the_prior_takes_the_place_of_the_tuned_one() {
+    let (ratings, _) = World::DEFAULT.draw();
+    let with = |prior_scale| trained(&ratings, &TrainSettings { prior_scale, ..TrainSettings::new(4, 1) });
+    let (tuned, weak, strong) = (with(None), with(Some(0.1)), with(Some(10.0)));
+    assert!((0.5..=4.0).contains(&tuned.metrics.prior_scale), "{}", tuned.metrics.prior_scale);
+    assert_eq!((weak.metrics.prior_scale, strong.metrics.prior_scale), (0.1, 10.0));
+    assert_eq!(weak.item_features, strong.item_features, "features do not depend on it");
+    // The stronger the prior, the less a user's weights are moved by the same ratings.
+    let history = &ratings.list()[..3];
+    let moved = |version: &Trained| {
+        let of = |history: &[Rating]| posterior(version, history).weights();
+        let (before, after) = (of(&[]), of(history));
+        before.iter().zip(&after).map(|(before, after)| (after - before).powi(2)).sum::<f64>()
+    };
+    assert!(moved(&strong) < moved(&tuned) && moved(&tuned) < moved(&weak));
+}
+
 fn posterior(version: &Trained, ratings: &[Rating]) -> UserModel {
     let history: Vec<Example> = ratings.iter().map(|rating| version.example(rating)).collect();
     UserModel::rebuild(&version.prior.clone().into(), history.as_slice(), history.len() as u64).unwrap()
@@ -270,6 +288,8 @@ fn bad_input_is_rejected_by_name() {
     assert!(
         refused(TrainSettings { iterations_max: 0, ..TrainSettings::new(2, 1) }).starts_with("iterations_max must be")
     );
+    let prior_scale = Some(0.0);
+    assert!(refused(TrainSettings { prior_scale, ..TrainSettings::new(2, 1) }).starts_with("prior_scale must be"));
     let regularization = Some(f64::NAN);
     assert!(
         refused(TrainSettings { regularization, ..TrainSettings::new(2, 1) }).starts_with("regularization must be")

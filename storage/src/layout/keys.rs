@@ -143,6 +143,13 @@ pub(crate) fn user_of_history(key: &[u8]) -> Option<&str> {
     reader.text()
 }
 
+/// The length of the part of a history entry's key that names the user.
+pub(crate) fn user_prefix_of_history(key: &[u8]) -> Option<usize> {
+    let mut reader = KeyReader::new(key);
+    let (_stream, _partition, _user) = (reader.text()?, reader.byte()?, reader.text()?);
+    Some(key.len() - reader.0.len())
+}
+
 pub(crate) fn history(stream: &StreamName, user: &UserId, epoch: UserEpoch) -> Vec<u8> {
     let mut key = history_of(stream, user);
     push_number(&mut key, epoch.0);

@@ -1,5 +1,6 @@
 use celeris_study::{
-    Asked, Assignment, Collaborative, Ended, Outcome, Sampler, Settings, Start, Study, StudyError, TrialState, Verdict,
+    Asked, Assignment, Collaborative, Ended, Outcome, Report, Sampler, Settings, Start, Study, StudyError, TrialState,
+    Verdict, Worker,
 };
 
 use crate::functions::Function;
@@ -11,8 +12,12 @@ fn begun(settings: Settings) -> Study {
 
 /// The next trial of a study that has one.
 fn next(study: &mut Study, now: i64) -> Assignment {
-    match study.ask("worker", now) {
-        Asked::Trial(assignment) => assignment,
+    next_of(study, Worker::Local, now)
+}
+
+fn next_of(study: &mut Study, worker: Worker, now: i64) -> Assignment {
+    match study.ask(worker, now) {
+        Ok(Asked::Trial(assignment)) => assignment,
         other => panic!("no trial: {other:?}"),
     }
 }
@@ -20,6 +25,10 @@ fn next(study: &mut Study, now: i64) -> Assignment {
 fn tell(study: &mut Study, assignment: &Assignment, value: f64) {
     let outcome = Ok(Outcome { standard_error: Some(0.1), ..Outcome::of(value) });
     study.tell((assignment.trial, assignment.attempt), outcome, 1).unwrap();
+}
+
+fn report(epoch: u32, value: f64) -> Report {
+    Report { epoch, value }
 }
 
 fn reread(study: &Study) -> Study {
@@ -37,7 +46,7 @@ fn a_study_that_is_written_and_read_back_after_every_message_ends_as_an_undistur
         let mut now = 0;
         loop {
             now += 1000;
-            let Asked::Trial(assignment) = study.ask("worker", now) else { break };
+            let Ok(Asked::Trial(assignment)) = study.ask(Worker::Local, now) else { break };
             study = reread(&study);
             // Every third trial loses its worker once.
             if assignment.trial % 3 == 1 && assignment.attempt == 1 {
@@ -45,7 +54,7 @@ fn a_study_that_is_written_and_read_back_after_every_message_ends_as_an_undistur
                 study = reread(&study);
                 continue;
             }
-            let value = if assignment.trial == 0 { 1e9 } else { function.value(&assignment.params) };
+            let value = if assignment.trial == 0 { f64::MAX } else { function.value(&assignment.params) };
             tell(&mut study, &assignment, value);
             study = reread(&study);
         }
@@ -62,16 +71,16 @@ fn the_first_trial_is_that_of_the_present_settings_and_others_wait_for_it() {
     let mut study = begun(Settings { workers: 4, ..settings(Function::Sphere, Sampler::Gp, 3, 1) });
     let baseline = next(&mut study, 0);
     assert!(baseline.trial == 0 && baseline.params.is_empty());
-    assert_eq!(study.ask("other", 0), Asked::Wait);
+    assert_eq!(study.ask(Worker::Local, 0), Ok(Asked::Wait));
     assert_eq!(study.baseline(), None);
     tell(&mut study, &baseline, 5.0);
     assert_eq!(study.baseline().unwrap().outcome.unwrap().value, 5.0);
     let trials = [next(&mut study, 0), next(&mut study, 0), next(&mut study, 0)];
-    assert_eq!(study.ask("other", 0), Asked::Wait, "all trials are running");
+    assert_eq!(study.ask(Worker::Local, 0), Ok(Asked::Wait), "all trials are running");
     for trial in &trials {
         tell(&mut study, trial, 6.0);
     }
-    assert_eq!(study.ask("other", 0), Asked::Ended);
+    assert_eq!(study.ask(Worker::Local, 0), Ok(Asked::Ended));
     assert_eq!(study.best().unwrap().number, 0, "the present settings stay where nothing is better");
 }
 
@@ -82,7 +91,7 @@ fn workers_beyond_those_of_the_study_wait() {
     tell(&mut study, &baseline, 5.0);
     let (first, second) = (next(&mut study, 0), next(&mut study, 0));
     assert_ne!(first.params, second.params, "what runs is known to the sampler");
-    assert_eq!(study.ask("third", 0), Asked::Wait);
+    assert_eq!(study.ask(Worker::Local, 0), Ok(Asked::Wait));
     tell(&mut study, &first, 5.0);
     assert_eq!(next(&mut study, 0).trial, 3);
 }
@@ -102,7 +111,7 @@ fn a_study_ends_by_patience_time_request_or_failures() {
 
     let mut study = begun(Settings { seconds: Some(10), ..four() });
     let trial = next(&mut study, 9_999);
-    assert_eq!((study.ask("worker", 10_000), study.ended()), (Asked::Ended, Some(Ended::Seconds)));
+    assert_eq!((study.ask(Worker::Local, 10_000), study.ended()), (Ok(Asked::Ended), Some(Ended::Seconds)));
     assert!(!study.is_over());
     tell(&mut study, &trial, 4.0);
     assert!(study.is_over() && study.best().is_some(), "a trial that has begun counts");
@@ -110,7 +119,7 @@ fn a_study_ends_by_patience_time_request_or_failures() {
     let mut study = begun(four());
     let trial = next(&mut study, 0);
     study.stop();
-    assert_eq!(study.report((trial.trial, trial.attempt), 1.0, 0), Ok(Verdict::Stop));
+    assert_eq!(study.report((trial.trial, trial.attempt), report(1, 1.0), 0), Ok(Verdict::Stop));
     assert_eq!((study.ended(), study.is_over()), (Some(Ended::Stopped), false));
 
     let mut study = begun(four());
@@ -154,7 +163,7 @@ fn messages_of_a_worker_that_has_lost_its_trial_change_nothing() {
     let outdated = (baseline.trial, baseline.attempt);
     let outcome = Outcome::of(1.0);
     let lost = StudyError::NotRunning { trial: 0, attempt: 1 };
-    assert_eq!(study.report(outdated, 1.0, 0), Err(lost.clone()));
+    assert_eq!(study.report(outdated, report(1, 1.0), 0), Err(lost.clone()));
     assert_eq!(study.tell(outdated, Ok(outcome), 0), Err(lost.clone()));
     assert_eq!(study.abandon(outdated, 0), Err(lost));
     assert_eq!(study.tell((7, 1), Ok(outcome), 0), Err(StudyError::UnknownTrial { trial: 7, last: 0 }));
@@ -222,7 +231,8 @@ fn reports_keep_improvements_and_stop_what_does_not_get_better() {
     let trial = next(&mut study, 0);
     let verdicts: Vec<Verdict> = [9.0, 4.0, 4.5, 4.0, 4.2]
         .into_iter()
-        .map(|value| study.report((trial.trial, trial.attempt), value, 0).unwrap())
+        .zip(1..)
+        .map(|(value, epoch)| study.report((trial.trial, trial.attempt), report(epoch, value), 0).unwrap())
         .collect();
     assert_eq!(verdicts, [Verdict::Continue, Verdict::Put, Verdict::Continue, Verdict::Continue, Verdict::Stop]);
     assert_eq!(study.kept(), Some(1));
@@ -240,4 +250,124 @@ fn a_result_that_must_not_be_used_is_no_start() {
     study.abandon((trial.trial, trial.attempt), 0).unwrap();
     study.drop_kept();
     assert_eq!((next(&mut study, 0).start, study.needed()), (Start::Nothing, vec![]));
+}
+
+const REMOTE: Worker = Worker::Remote("machine-2");
+
+#[test]
+fn remote_workers_have_their_own_number_of_trials_after_the_first() {
+    let mut study = begun(Settings { workers: 0, remote_workers: 2, ..settings(Function::Sphere, Sampler::Gp, 3, 1) });
+    assert_eq!(study.ask(REMOTE, 0), Ok(Asked::Wait), "the present settings are tried by the node");
+    let baseline = next(&mut study, 0);
+    assert_eq!(study.ask(REMOTE, 0), Ok(Asked::Wait));
+    tell(&mut study, &baseline, 5.0);
+    assert_eq!(study.ask(Worker::Local, 0), Ok(Asked::Wait), "the node has no workers");
+    let trials = [next_of(&mut study, REMOTE, 0), next_of(&mut study, REMOTE, 0)];
+    assert_eq!(study.ask(REMOTE, 0), Ok(Asked::Wait), "there are two of them");
+    assert_eq!((study.trials()[1].worker.as_str(), study.trials()[1].remote), ("machine-2", true));
+    assert_eq!((study.trials()[0].worker.as_str(), study.trials()[0].remote), (Worker::LOCAL, false));
+    trials.iter().for_each(|trial| tell(&mut study, trial, 6.0));
+    let last = next_of(&mut study, REMOTE, 0);
+    tell(&mut study, &last, 4.0);
+    assert_eq!((study.ask(REMOTE, 0), study.best().unwrap().number), (Ok(Asked::Ended), 3));
+    for name in ["", &"x".repeat(201)] {
+        assert!(
+            matches!(study.ask(Worker::Remote(name), 0), Err(StudyError::Field { field, .. }) if field == "worker")
+        );
+    }
+}
+
+#[test]
+fn a_remote_worker_that_is_not_heard_of_costs_its_trial() {
+    let lease_seconds = 10;
+    let remote = Settings { remote_workers: 2, lease_seconds, ..settings(Function::Sphere, Sampler::Random, 9, 1) };
+    let mut study = begun(remote);
+    let baseline = next(&mut study, 0);
+    tell(&mut study, &baseline, 5.0);
+    let local = next(&mut study, 0);
+    let (silent, heard) = (next_of(&mut study, REMOTE, 0), next_of(&mut study, REMOTE, 0));
+    assert_eq!(study.lease_until(0), 10_000);
+    assert_eq!(study.renew((heard.trial, heard.attempt), 9_000), Ok(Verdict::Continue));
+    assert_eq!((study.expire(10_000), study.expire(10_001)), (0, 1));
+    let lost = &study.trials()[silent.trial as usize];
+    assert_eq!(lost.state, TrialState::Failed);
+    assert!(lost.error.as_ref().unwrap().contains("machine-2 was not heard of for 10 seconds"));
+    assert_eq!(study.running().map(|trial| trial.number).collect::<Vec<_>>(), [local.trial, heard.trial]);
+    let late = StudyError::NotRunning { trial: silent.trial, attempt: 1 };
+    assert_eq!(study.tell((silent.trial, silent.attempt), Ok(Outcome::of(1.0)), 10_002), Err(late.clone()));
+    assert_eq!(study.renew((silent.trial, silent.attempt), 10_002), Err(late));
+    // While the node is down, nobody can be heard.
+    study.renew_all(60_000);
+    assert_eq!(study.expire(70_000), 0);
+    assert_eq!(study.ended(), None, "workers that die do not end a study");
+}
+
+#[test]
+fn remote_trials_begin_from_nothing_and_others_do_not_continue_from_them() {
+    let collaborative = Some(Collaborative { alpha: 0.0, ..Collaborative::default() });
+    let both = Settings { remote_workers: 1, collaborative, ..settings(Function::Sphere, Sampler::Random, 9, 3) };
+    let mut study = begun(both);
+    let baseline = next(&mut study, 0);
+    tell(&mut study, &baseline, 5.0);
+    let remote = next_of(&mut study, REMOTE, 0);
+    assert_eq!(remote.start, Start::Nothing);
+    assert_eq!(study.report((remote.trial, 1), report(1, 1.0), 0), Ok(Verdict::Continue));
+    tell(&mut study, &remote, 1.0);
+    assert_eq!((study.kept(), study.best().unwrap().number), (Some(0), remote.trial));
+    let local = next(&mut study, 0);
+    assert_eq!(local.start, Start::Trial(0));
+    study.abandon((local.trial, local.attempt), 0).unwrap();
+    assert_eq!(next_of(&mut study, REMOTE, 0).start, Start::Nothing);
+}
+
+#[test]
+fn a_trial_worse_than_most_at_the_same_epoch_is_pruned() {
+    let early = Settings { early_stop: true, patience: Some(9), ..settings(Function::Sphere, Sampler::Random, 40, 3) };
+    let mut study = begun(early);
+    let baseline = next(&mut study, 0);
+    tell(&mut study, &baseline, 2.0);
+    let mut step = |at_first: f64, at_last: f64| {
+        let trial = next(&mut study, 0);
+        let verdict = study.report((trial.trial, trial.attempt), report(4, at_first), 0).unwrap();
+        let value = if verdict == Verdict::Stop { at_first } else { at_last };
+        tell(&mut study, &trial, value);
+        let told = study.trials()[trial.trial as usize].clone();
+        (verdict, told.state, told.loss())
+    };
+    // The first ones say what is usual, as bad as they are.
+    for (first, last) in [(9.0, 8.0), (3.0, 1.0), (4.0, 1.5), (5.0, 2.5)] {
+        assert_eq!(step(first, last), (Verdict::Continue, TrialState::Complete, Some(last)));
+    }
+    // The median of their reports is 4.5.
+    assert_eq!(step(4.6, 0.1), (Verdict::Stop, TrialState::Pruned, None));
+    assert_eq!(step(4.5, 1.1), (Verdict::Continue, TrialState::Complete, Some(1.1)));
+    assert_eq!(study.best().unwrap().number, 2, "the loss of a pruned trial is none");
+    let last = study.trials().last().unwrap().clone();
+    assert_eq!(study.report((last.number, 1), report(5, 1.0), 0), Err(StudyError::NotRunning { trial: 6, attempt: 1 }));
+    let trial = next(&mut study, 0);
+    study.report((trial.trial, 1), report(4, 0.5), 0).unwrap();
+    let repeated = study.report((trial.trial, 1), report(4, 0.5), 0);
+    assert!(matches!(repeated, Err(StudyError::Field { field, .. }) if field == "epoch"));
+    // At another epoch there is nothing to compare with.
+    assert_eq!(study.report((trial.trial, 1), report(5, 99.0), 0), Ok(Verdict::Continue));
+    assert_eq!(reread(&study), study);
+}
+
+#[test]
+fn early_stopping_keeps_the_best_trial_of_curves_that_do_not_cross() {
+    let function = Function::Mixed;
+    let mut study = begun(Settings { early_stop: true, ..settings(function, Sampler::Gp, 40, 5) });
+    let mut now = 0;
+    while let Ok(Asked::Trial(trial)) = study.ask(Worker::Local, now) {
+        now += 1000;
+        let value = if trial.trial == 0 { 1e3 } else { function.value(&trial.params) };
+        // A training that has come half way is worse by as much for all.
+        let verdict = study.report((trial.trial, trial.attempt), report(1, value + 3.0), now).unwrap();
+        let value = if verdict == Verdict::Stop { value + 3.0 } else { value };
+        study.tell((trial.trial, trial.attempt), Ok(Outcome::of(value)), now).unwrap();
+    }
+    let of = |state| study.trials().iter().filter(|trial| trial.state == state).collect::<Vec<_>>();
+    let lowest = study.trials()[1..].iter().map(|trial| function.value(&trial.params)).fold(f64::INFINITY, f64::min);
+    assert_eq!(study.best().unwrap().loss(), Some(lowest), "the best of all trials was not stopped");
+    assert!((8..33).contains(&of(TrialState::Pruned).len()), "{} of 41 trials", of(TrialState::Pruned).len());
 }

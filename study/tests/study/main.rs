@@ -6,7 +6,8 @@ mod machine;
 mod samplers;
 mod spaces;
 
-use celeris_study::{Asked, Outcome, Settings, Study};
+use celeris_study::settings::lease_seconds_default;
+use celeris_study::{Settings, Study, minima};
 
 use self::functions::Function;
 
@@ -17,26 +18,17 @@ fn settings(function: Function, sampler: celeris_study::Sampler, trials: u32, se
         trials,
         seconds: None,
         workers: 1,
+        remote_workers: 0,
+        lease_seconds: lease_seconds_default(),
         sampler,
         patience: None,
+        early_stop: false,
         collaborative: None,
         seed,
     }
 }
 
-/// Runs a study of `function` to its end; the present settings have a loss that is worse than any.
-fn run(mut study: Study, function: Function) -> Study {
-    let mut now = study.began();
-    loop {
-        now += 1000;
-        match study.ask("worker", now) {
-            Asked::Trial(assignment) => {
-                let value = if assignment.trial == 0 { 1e9 } else { function.value(&assignment.params) };
-                let outcome = Ok(Outcome::of(value));
-                study.tell((assignment.trial, assignment.attempt), outcome, now).unwrap();
-            }
-            Asked::Wait => panic!("one worker never waits"),
-            Asked::Ended => return study,
-        }
-    }
+/// Runs a study of `function` to its end.
+fn run(study: Study, function: Function) -> Study {
+    minima::minimise(study, |params| function.value(params)).unwrap()
 }

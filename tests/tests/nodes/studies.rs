@@ -7,7 +7,7 @@ use celeris_tests::{Client, ModelClient, Node, binary, eventually};
 use serde_json::{Value, json};
 
 /// A node with a model of this dimension that has the data set's ratings.
-fn rated(dir: &Path, settings: &Value) -> (Node, Client, ModelClient) {
+pub fn rated(dir: &Path, settings: &Value) -> (Node, Client, ModelClient) {
     let dataset = dir.join("dataset");
     std::fs::create_dir(&dataset).unwrap();
     write_dataset(&dataset);
@@ -21,11 +21,11 @@ fn rated(dir: &Path, settings: &Value) -> (Node, Client, ModelClient) {
     (node, client, films)
 }
 
-fn start(films: &ModelClient, study: &Value) -> String {
+pub fn start(films: &ModelClient, study: &Value) -> String {
     films.post("studies", study).expect(202)["study"].as_str().unwrap().to_owned()
 }
 
-fn ended(client: &Client, study: &str) -> Value {
+pub fn ended(client: &Client, study: &str) -> Value {
     eventually("the end of the study", || {
         let study = client.get(&format!("/v1/studies/{study}")).expect(200);
         (study["state"] == "ended").then_some(study)
@@ -39,7 +39,7 @@ fn job_ended(client: &Client, job: &str) -> Value {
     })
 }
 
-fn events(films: &ModelClient) -> Vec<String> {
+pub fn events(films: &ModelClient) -> Vec<String> {
     let page = films.get("events").expect(200);
     page["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
 }

@@ -45,3 +45,4 @@ mod sealing_amendments;
 mod secured;
 mod switching;
 mod traces;
+mod workers;

@@ -31,6 +31,17 @@ class Arranged(TypedDict):
     diversity: NotRequired[float | None]
 
 
+class AskTrial(TypedDict, closed=True):
+    """
+    A worker that asks for a trial.
+    """
+
+    worker: str
+
+
+AskedDo: TypeAlias = Literal['try', 'wait', 'end']
+
+
 AttributeKind: TypeAlias = Literal['keyword', 'number', 'boolean']
 
 
@@ -165,7 +176,7 @@ class Estimators(TypedDict):
     switch_dr: EstimateReport
 
 
-EventKind: TypeAlias = Literal['created', 'triggered', 'training_started', 'training_failed', 'gate_refused', 'gate_passed', 'activated', 'rolled_back', 'pinned', 'unpinned', 'pruned', 'registered', 'configured', 'study_started', 'study_ended', 'tuned']
+EventKind: TypeAlias = Literal['created', 'triggered', 'training_started', 'training_failed', 'gate_refused', 'gate_passed', 'activated', 'rolled_back', 'pinned', 'unpinned', 'pruned', 'registered', 'configured', 'study_started', 'study_ended', 'study_data_sent', 'tuned']
 
 
 class ExistsFilter(TypedDict, closed=True):
@@ -1134,6 +1145,9 @@ class Training(TypedDict):
     model: Name
 
 
+TrialDo: TypeAlias = Literal['continue', 'stop']
+
+
 class TrialLoss(TypedDict):
     """
     A loss on held-out observations.
@@ -1146,7 +1160,38 @@ class TrialLoss(TypedDict):
     value: float
 
 
-TrialState: TypeAlias = Literal['running', 'complete', 'failed', 'abandoned']
+class TrialReply(TypedDict):
+    """
+    The reply to a report.
+    """
+
+    do: TrialDo
+    lease_until: int
+
+
+class TrialReport(TypedDict, closed=True):
+    """
+    The loss of a trial so far. Without `value` the worker says only that it is at work.
+    """
+
+    attempt: int
+    epoch: NotRequired[int | None]
+    value: NotRequired[float | None]
+
+
+class TrialResult(TypedDict, closed=True):
+    """
+    The result of a trial: its loss, or why it has none.
+    """
+
+    attempt: int
+    difference_error: NotRequired[float | None]
+    error: NotRequired[str | None]
+    standard_error: NotRequired[float | None]
+    value: NotRequired[float | None]
+
+
+TrialState: TypeAlias = Literal['running', 'complete', 'pruned', 'failed', 'abandoned']
 
 
 class Unavailable(TypedDict):
@@ -1308,6 +1353,20 @@ class ArmWeight(TypedDict):
     arm: Name
     version: int
     weight: float
+
+
+class AskedTrial(TypedDict):
+    """
+    The reply to a worker that asks for a trial. Without a trial, all but `do` is null.
+    """
+
+    attempt: NotRequired[int | None]
+    data: NotRequired[int | None]
+    do: AskedDo
+    lease_seconds: NotRequired[int | None]
+    lease_until: NotRequired[int | None]
+    params: NotRequired[dict[str, SettingValue]]
+    trial: NotRequired[int | None]
 
 
 class Attribute(TypedDict):
@@ -1780,15 +1839,18 @@ class NewStudy(TypedDict, closed=True):
     """
 
     collaborative: NotRequired[bool]
+    early_stop: NotRequired[bool]
+    lease_seconds: NotRequired[int | None]
     patience: NotRequired[int | None]
-    sampler: NotRequired[Sampler | None]
+    remote_workers: NotRequired[int]
+    sampler: NotRequired[Sampler]
     seconds: NotRequired[int | None]
     seed: NotRequired[int | None]
     space: dict[str, Axis]
     then: NotRequired[Then | None]
-    trials: NotRequired[int | None]
+    trials: NotRequired[int]
     why: NotRequired[str | None]
-    workers: NotRequired[int | None]
+    workers: NotRequired[int]
 
 
 class ObserveBody(TypedDict, closed=True):
@@ -2106,6 +2168,25 @@ class StudyTrial(TypedDict):
     trial: int
     value: NotRequired[float | None]
     warm_from: NotRequired[int | None]
+    worker: NotRequired[str | None]
+
+
+class StudyTrigger(TypedDict, closed=True):
+    """
+    Start a study once this time has passed since the last one started and there are new observations.
+    """
+
+    collaborative: NotRequired[bool]
+    early_stop: NotRequired[bool]
+    every: float
+    patience: NotRequired[int | None]
+    remote_workers: NotRequired[int]
+    sampler: NotRequired[Sampler]
+    seconds: NotRequired[int | None]
+    space: dict[str, Axis]
+    then: NotRequired[Then | None]
+    trials: NotRequired[int]
+    workers: NotRequired[int]
 
 
 class TopkBody(TypedDict, closed=True):
@@ -2153,22 +2234,25 @@ class Trainer(TypedDict, closed=True):
     """
 
     alpha: NotRequired[float | None]
+    attributes: NotRequired[bool | None]
     engine: NotRequired[str]
     iterations: NotRequired[int | None]
     limits: NotRequired[TrainerLimits]
+    prior_scale: NotRequired[float | None]
     regularization: NotRequired[float | None]
 
 
 class Triggers(TypedDict, closed=True):
     """
-    Triggers that retrain a model automatically. A trigger that is missing or null is off; without
-    any, a model is retrained on request only.
+    Triggers that retrain a model automatically, or search for settings of it. A trigger that is missing or null is
+    off; without any, a model is retrained on request only.
     """
 
     cool_down: NotRequired[float]
     drift: NotRequired[DriftTrigger | None]
     popularity: NotRequired[PopularityTrigger | None]
     schedule: NotRequired[ScheduleTrigger | None]
+    study: NotRequired[StudyTrigger | None]
     threshold: NotRequired[ThresholdTrigger | None]
     volume: NotRequired[VolumeTrigger | None]
 
@@ -2182,6 +2266,7 @@ class TriggersChange(TypedDict, closed=True):
     drift: NotRequired[DriftTrigger | None]
     popularity: NotRequired[PopularityTrigger | None]
     schedule: NotRequired[ScheduleTrigger | None]
+    study: NotRequired[StudyTrigger | None]
     threshold: NotRequired[ThresholdTrigger | None]
     volume: NotRequired[VolumeTrigger | None]
 
@@ -2505,8 +2590,11 @@ class StudyDescription(StudySummary):
     """
 
     collaborative: bool
+    early_stop: bool
     importance: dict[str, float]
+    lease_seconds: int
     patience: NotRequired[int | None]
+    remote_workers: int
     sampler: Sampler
     seconds: NotRequired[int | None]
     space: dict[str, Axis]

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 fn new_path(folder: &Path) -> PathBuf {
-    folder.join(format!("celeris-backup-{:016x}", rand::random::<u64>()))
+    folder.join(format!("celeris-{:016x}", rand::random::<u64>()))
 }
 
 /// A file without a name, in the folder for temporary files: it goes with its handle, however the process ends.

@@ -1,0 +1,184 @@
+//! Messages of workers on other machines: they ask for trials, report how these go, and tell their results.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use celeris_storage::{CopyError, RegistryBatch};
+use celeris_study::{Asked, Assignment, Outcome, Report, StudyError, Verdict, Worker};
+
+use super::data::{Common, TrialData};
+use super::record::StudyRecord;
+use super::running::{now, outcome_name};
+use super::trial::{model_of, read_baseline};
+use super::{BASELINE, Studies};
+use crate::error::ManagerError;
+use crate::leadership::Term;
+use crate::registry::{Actor, ErasedSpan, Event, EventKind, trained_on_erased};
+use crate::study_id::StudyId;
+
+/// The reply to a worker that asks for a trial.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RemoteAsked {
+    Trial {
+        assignment: Assignment,
+        /// In Unix milliseconds: when the trial is lost, unless the worker is heard of.
+        lease_until: i64,
+        /// The time until then.
+        lease_seconds: u32,
+        /// Which data the trial needs ([`TrialData::number`]).
+        data: u64,
+    },
+    /// There is none now; ask again later.
+    Wait,
+    /// There will be none.
+    Ended,
+}
+
+/// What a worker says of a trial that it has: whose trial, and which attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OfTrial<'a> {
+    pub study: &'a str,
+    pub trial: u32,
+    pub attempt: u32,
+}
+
+/// The data of a study, which can be written.
+pub struct OutgoingData {
+    studies: Arc<Studies>,
+    head: TrialData,
+}
+
+impl OutgoingData {
+    /// Writes all of it. Blocks the thread.
+    ///
+    /// # Errors
+    /// Those of `into`, and of the store.
+    pub fn write(&self, into: &mut dyn Write) -> io::Result<()> {
+        self.head.write(into)?;
+        self.studies.storage.write_copy(&self.head.copy(), into).map_err(|error| match error {
+            CopyError::Transfer(error) => error,
+            CopyError::Storage(error) => io::Error::other(error),
+        })
+    }
+}
+
+impl Studies {
+    /// A worker on another machine asks for a trial.
+    ///
+    /// # Errors
+    /// `UnknownStudy`, `Study` if it has no name, or `Storage`, with `NotOwner` unless this node leads.
+    pub fn ask(&self, study: &str, worker: &str) -> Result<RemoteAsked, ManagerError> {
+        let term = self.registry.term()?;
+        let id = self.get(study)?.study;
+        let (record, asked) =
+            self.update(&id, &term, |study| Ok(study.search.ask(Worker::Remote(worker), now())?))?;
+        Ok(match asked {
+            Asked::Trial(assignment) => {
+                let lease_until = record.search.lease_until(now());
+                let lease_seconds = record.search.settings().lease_seconds;
+                RemoteAsked::Trial { assignment, lease_until, lease_seconds, data: self.data_number(&record)? }
+            }
+            Asked::Wait => RemoteAsked::Wait,
+            Asked::Ended => RemoteAsked::Ended,
+        })
+    }
+
+    /// A worker says that it is at work, and the loss of its trial so far if it has one. Returns whether it goes on,
+    /// and the end of its lease in Unix milliseconds.
+    ///
+    /// # Errors
+    /// `UnknownStudy`; `Study` if the trial is not the worker's any more or the report is invalid; or `Storage`, with
+    /// `NotOwner` unless this node leads.
+    pub fn report(&self, of: OfTrial<'_>, report: Option<Report>) -> Result<(Verdict, i64), ManagerError> {
+        let term = self.registry.term()?;
+        let record = self.get(of.study)?;
+        let (record, verdict) = self.update(&record.study, &term, |study| {
+            let of = remote_of(study, of)?;
+            Ok(match report {
+                Some(report) => study.search.report(of, report, now())?,
+                None => study.search.renew(of, now())?,
+            })
+        })?;
+        Ok((verdict, record.search.lease_until(now())))
+    }
+
+    /// A worker tells the result of its trial: its loss, or why there is none.
+    ///
+    /// # Errors
+    /// As [`Studies::report`].
+    pub fn tell(
+        self: &Arc<Self>,
+        of: OfTrial<'_>,
+        result: Result<Outcome, String>,
+    ) -> Result<StudyRecord, ManagerError> {
+        let term = self.registry.term()?;
+        let id = self.get(of.study)?.study;
+        let (record, ()) = self.update(&id, &term, |study| {
+            let of = remote_of(study, of)?;
+            Ok(study.search.tell(of, result, now())?)
+        })?;
+        if let Some(trial) = record.search.trials().get(of.trial as usize) {
+            self.count_trials(&record, outcome_name(trial.state), 1);
+        }
+        self.advance_soon();
+        Ok(record)
+    }
+
+    /// The data that the trials of a study need, for a worker that asks for it; noted in the audit log, since
+    /// observations leave the node.
+    ///
+    /// # Errors
+    /// `UnknownStudy`; `StudyWithoutRemote` if no worker on another machine has a trial of it; or `Storage`, with `NotOwner` unless
+    /// this node leads.
+    pub fn data(self: &Arc<Self>, study: &str, worker: &str) -> Result<OutgoingData, ManagerError> {
+        self.registry.term()?;
+        let record = self.get(study)?;
+        if !record.search.running().any(|trial| trial.remote) {
+            return Err(ManagerError::StudyWithoutRemote { study: study.to_owned() });
+        }
+        let common = Common {
+            study: record.study.clone(),
+            number: self.data_number(&record)?,
+            record: model_of(&self.registry, &record)?,
+            metric: record.metric,
+            early_stop: record.search.settings().early_stop,
+            baseline: read_baseline(&self.studies_dir().join(record.study.as_str()).join(BASELINE)),
+            holdout: record.holdout(),
+        };
+        let why = format!("worker {worker} makes trials of study {study}");
+        let event = Event::now((&record.model, record.model_id), EventKind::StudyDataSent, Actor::Operator, why)
+            .with("study", study)
+            .with("worker", worker)
+            .with("records", record.watermark.records());
+        self.registry.audit().commit(RegistryBatch::new(), &[event])?;
+        Ok(OutgoingData { studies: Arc::clone(self), head: TrialData::new(common) })
+    }
+
+    /// Which data the trials of a study need now: the number of users who were erased since it began.
+    fn data_number(&self, record: &StudyRecord) -> Result<u64, ManagerError> {
+        let erasures = self.storage.log().erasures(&record.stream)?;
+        let counts = |span| trained_on_erased(&record.watermark, span);
+        Ok(erasures.iter().filter(|erasure| counts(ErasedSpan::from(*erasure))).count() as u64)
+    }
+
+    /// Ends the trials of workers that are not heard of any more.
+    pub(super) fn expire(&self, study: &StudyId, term: &Term) -> Result<(), ManagerError> {
+        let (record, expired) = self.update(study, term, |study| Ok(study.search.expire(now())))?;
+        if expired > 0 {
+            tracing::info!(%study, trials = expired, "workers were not heard of; their trials are lost");
+            self.count_trials(&record, "failed", expired as u64);
+        }
+        Ok(())
+    }
+
+    pub(super) fn count_trials(&self, record: &StudyRecord, state: &'static str, count: u64) {
+        let model = record.model.to_string();
+        metrics::counter!("celeris_study_trials_total", "model" => model, "state" => state).increment(count);
+    }
+}
+
+/// A trial that belongs to a worker on another machine: those of the node send no messages.
+fn remote_of(study: &StudyRecord, OfTrial { trial, attempt, .. }: OfTrial<'_>) -> Result<(u32, u32), ManagerError> {
+    let is_local = study.search.trials().get(trial as usize).is_some_and(|found| !found.remote);
+    if is_local { Err(StudyError::NotRunning { trial, attempt }.into()) } else { Ok((trial, attempt)) }
+}
