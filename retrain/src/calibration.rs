@@ -361,9 +361,19 @@ fn take_whole(
     let mut item_features = cold_item.features.repeat(observed.items.len());
     let places: HashMap<&ItemId, usize> =
         observed.items.iter().enumerate().map(|(place, item)| (item, place)).collect();
-    for ((item, offset), row) in output.items.iter().zip(&output.offsets).zip(output.features.chunks_exact(dim)) {
-        item_offsets[places[item]] = *offset;
-        item_features[places[item] * dim..][..dim].copy_from_slice(row);
+    let cold_variance = own.cold_item_variance.unwrap_or_default();
+    let mut choices = if output.choices.is_empty() { Vec::new() } else { vec![0.0; item_features.len()] };
+    let mut variances = if output.variances.is_empty() { Vec::new() } else { vec![cold_variance; item_offsets.len()] };
+    for (row, item) in output.items.iter().enumerate() {
+        let place = places[item];
+        item_offsets[place] = output.offsets[row];
+        item_features[place * dim..][..dim].copy_from_slice(&output.features[row * dim..][..dim]);
+        if !choices.is_empty() {
+            choices[place * dim..][..dim].copy_from_slice(&output.choices[row * dim..][..dim]);
+        }
+        if !variances.is_empty() {
+            variances[place] = output.variances[row];
+        }
     }
     let start: Vec<f32> = own.prior.mean().iter().map(|w| *w as f32).collect();
     let mut user_weights = start.repeat(observed.users.len());
@@ -378,10 +388,10 @@ fn take_whole(
         item_offsets,
         item_features,
         user_weights,
-        choices: Vec::new(),
-        variances: Vec::new(),
-        cold_variance: 0.0,
-        pulls: Vec::new(),
+        pulls: own.prior.pulls(&choices),
+        choices,
+        variances,
+        cold_variance,
         prior: own.prior.clone(),
         cold_item,
         label_range: observed.all.label_range(),

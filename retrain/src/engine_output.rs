@@ -15,7 +15,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use celeris_formats::item_features::{FEATURES, OFFSET};
+use celeris_features::table::VARIANCE_MAX;
+use celeris_formats::item_features::{CHOICES, FEATURES, OFFSET, VARIANCE};
 use celeris_formats::prior::PriorRows;
 use celeris_formats::user_weights::{self, USER, WEIGHTS};
 use celeris_formats::{Batch, FormatError, MANIFEST_FILE, ParquetFile, item_features, prior, sha256_of};
@@ -66,6 +67,10 @@ pub(crate) struct EngineOutput {
     pub(crate) offsets: Vec<f32>,
     /// Row-major `items x width`.
     pub(crate) features: Vec<f32>,
+    /// Row-major `items x dim`; empty if the engine has none. Only with a prior.
+    pub(crate) choices: Vec<f32>,
+    /// Length `items`; empty if the engine does not know. Only with a prior.
+    pub(crate) variances: Vec<f32>,
     /// `rank` without a prior, otherwise `dim`.
     pub(crate) width: usize,
     pub(crate) prior: Option<EnginePrior>,
@@ -82,6 +87,8 @@ pub(crate) struct EnginePrior {
     pub(crate) cold_features: Vec<f32>,
     /// Defaults to the mean of the items' offsets.
     pub(crate) cold_item_offset: Option<f32>,
+    /// Defaults to 0.
+    pub(crate) cold_item_variance: Option<f32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -95,6 +102,8 @@ struct OutputManifest {
     recent_bias: Option<RecentBias>,
     #[serde(default)]
     cold_item_offset: Option<f32>,
+    #[serde(default)]
+    cold_item_variance: Option<f32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -127,6 +136,8 @@ pub(crate) fn read_engine_output(dir: &Path, width: Width) -> Result<EngineOutpu
         items: Vec::new(),
         offsets: Vec::new(),
         features: Vec::new(),
+        choices: Vec::new(),
+        variances: Vec::new(),
         width,
         prior,
         users: Vec::new(),
@@ -242,6 +253,12 @@ fn read_items(dir: &Path, manifest: &OutputManifest, output: &mut EngineOutput) 
             }
         }
         check_vectors(batch, FEATURES, &rows.features, output.width)?;
+        check_vectors(batch, CHOICES, &rows.choices, output.width)?;
+        if let Some((row, value)) = rows.variances.iter().enumerate().find(|(_, value)| !is_variance(**value)) {
+            return Err(batch.value_error(row, VARIANCE, &format!("{value} is no variance of a score")).into());
+        }
+        output.choices.extend(rows.choices);
+        output.variances.extend(rows.variances);
         output.items.extend(rows.items);
         output.offsets.extend(rows.offsets);
         output.features.extend(rows.features);
@@ -251,7 +268,16 @@ fn read_items(dir: &Path, manifest: &OutputManifest, output: &mut EngineOutput) 
     if output.items.is_empty() {
         return Err(error("has no rows: the trainer learnt nothing".to_owned()));
     }
+    if output.prior.is_none() && !(output.choices.is_empty() && output.variances.is_empty()) {
+        let problem =
+            format!("the columns {CHOICES} and {VARIANCE} belong to a prior of the trainer's own, {}", prior::FILE);
+        return Err(error(problem));
+    }
     check_norms(output).map_err(error)
+}
+
+fn is_variance(value: f32) -> bool {
+    (0.0..=VARIANCE_MAX).contains(&value)
 }
 
 fn check_norms(output: &EngineOutput) -> Result<(), String> {
@@ -323,9 +349,15 @@ fn read_prior(dir: &Path, manifest: &OutputManifest, dim: usize) -> Result<Engin
             "the precision has condition {condition:.3e}, at most {CONDITION_MAX:e} is exact enough"
         )));
     }
+    if let Some(variance) = manifest.cold_item_variance.filter(|variance| !is_variance(*variance)) {
+        return Err(error(format!(
+            "{MANIFEST_FILE} has the cold_item_variance {variance}, which is no variance of a score"
+        )));
+    }
     Ok(EnginePrior {
         prior: prior.with_recent_bias(manifest.recent_bias),
         cold_features,
         cold_item_offset: manifest.cold_item_offset,
+        cold_item_variance: manifest.cold_item_variance,
     })
 }

@@ -15,7 +15,8 @@ fn theta() -> Theta {
     let items = (0..ITEMS).map(|i| ItemId::new(format!("item {i} ü")).unwrap()).collect();
     let offsets = (0..ITEMS).map(|i| i as f32 / 7.0).collect();
     let features = (0..ITEMS).flat_map(|i| [i as f32 / 1e4, -1.0 / (i + 1) as f32, 1.0]).collect();
-    Theta::new(items, offsets, features, ColdItem { offset: 3.5, features: vec![0.1, 0.2, 1.0] }).unwrap()
+    let theta = Theta::new(items, offsets, features, ColdItem { offset: 3.5, features: vec![0.1, 0.2, 1.0] }).unwrap();
+    theta.with_variances((0..ITEMS).map(|i| 1.0 / (i + 1) as f32).collect(), 1.5).unwrap()
 }
 
 fn prior() -> Prior {
@@ -50,6 +51,7 @@ fn a_version_reads_back_as_written() {
         read_version(dir.path()).unwrap();
     assert!(parts.is_none());
     assert_eq!(read, theta());
+    assert_eq!((read.row(3).variance, read.cold_item().variance), (0.25, 1.5));
     assert_eq!(read_prior, prior());
     assert_eq!(cold_map, None, "the training knew no attributes");
     assert_eq!(user_map, None);
@@ -84,6 +86,17 @@ fn a_choice_vector_out_of_bounds_is_refused_with_its_row() {
         write_with_choices(dir.path(), &choices);
         let error = read_version(dir.path()).unwrap_err().to_string();
         assert!(error.contains("choices") && error.contains("row 5"), "{error}");
+    }
+}
+
+#[test]
+fn a_variance_that_is_none_is_refused() {
+    for wrong in [-0.1, f32::NAN, f32::INFINITY, 2e14] {
+        let items = || vec![ItemId::new("a").unwrap()];
+        let table = || Theta::new(items(), vec![1.0], vec![1.0], ColdItem::blank(1)).unwrap();
+        assert!(table().with_variances(vec![wrong], 0.0).is_err(), "{wrong}");
+        assert!(table().with_variances(vec![0.5], wrong).is_err(), "{wrong} of an unknown item");
+        assert!(table().with_variances(vec![0.5, 0.5], 0.0).is_err(), "one too many");
     }
 }
 

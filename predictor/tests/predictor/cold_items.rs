@@ -60,13 +60,14 @@ struct Node {
 
 impl Node {
     fn open(dir: &Path) -> Self {
+        Self::serving(dir, version())
+    }
+
+    fn serving(dir: &Path, version: ServingVersion) -> Self {
         let storage = Storage::open(dir, &StorageOptions::default()).unwrap();
         let options = PredictorOptions { prediction_items_max: usize::MAX, ..PredictorOptions::default() };
         let (predictor, _losses) = Predictor::new(storage.clone(), &options);
-        predictor
-            .activation()
-            .activate(&StreamName::of_model(&model()), ServingSettings::default(), version())
-            .unwrap();
+        predictor.activation().activate(&StreamName::of_model(&model()), ServingSettings::default(), version).unwrap();
         Self { storage, predictor }
     }
 
@@ -139,6 +140,29 @@ async fn a_described_item_is_scored_by_its_attributes_with_more_uncertainty() {
     assert_eq!(trained.source, FeatureOrigin::Trained);
     let [unwidened, _] = expected(&trained, &newcomer);
     assert_eq!(node.scored("trained").await.estimate.std_error, unwidened, "a trained item has no map variance");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_known_of_an_item_is_part_of_the_standard_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let cold = ColdItem { offset: 2.5, features: vec![0.0, 0.0, 1.0] };
+    let theta = Theta::new(vec![item("trained")], vec![3.5], vec![1.0, -1.0, 1.0], cold).unwrap();
+    let theta = theta.with_variances(vec![0.3], 0.9).unwrap();
+    let version = ServingVersion::new((model(), ModelId(1)), VersionId(2), theta, prior().into()).unwrap();
+    let node = Node::serving(dir.path(), version.with_cold_map(Some(map())));
+    node.describe("described", json!({"genres": ["Drama"]}));
+    let newcomer = UserModel::from_prior(&prior().into()).unwrap();
+    for (name, added) in [("trained", 0.3), ("unheard of", 0.9)] {
+        let [of_user, _] = expected(&node.view(name), &newcomer);
+        let with = (of_user.powi(2) + added).sqrt();
+        let estimate = node.scored(name).await.estimate;
+        assert!((estimate.std_error - with).abs() < 1e-6, "{name}: {estimate:?}");
+        let label_std = (prior().noise_variance() as f32 + with.powi(2)).sqrt();
+        assert!((estimate.label_std - label_std).abs() < 1e-6, "{name}: {estimate:?}");
+    }
+    let [_, mapped] = expected(&node.view("described"), &newcomer);
+    let estimate = node.scored("described").await.estimate;
+    assert!((estimate.std_error - mapped).abs() < 1e-6, "a described item has the variance of the map: {estimate:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

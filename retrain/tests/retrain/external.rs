@@ -78,18 +78,28 @@ fn write_observations(path: &Path, ratings: &[(usize, usize, f32)]) -> InputFile
     InputFile::sealed(path).unwrap()
 }
 
-fn write_features(path: &Path, rows: &[Vec<f32>]) {
+fn lists(rows: &[Vec<f32>]) -> ArrayRef {
     let mut lists = ListBuilder::new(Float32Builder::new());
     for row in rows {
         lists.values().append_slice(row);
         lists.append(true);
     }
+    Arc::new(lists.finish())
+}
+
+fn write_features(path: &Path, rows: &[Vec<f32>]) {
+    write_features_and(path, rows, Vec::new());
+}
+
+/// With further columns.
+fn write_features_and(path: &Path, rows: &[Vec<f32>], further: Vec<(&str, ArrayRef)>) {
     let offsets: Vec<f32> = (0..rows.len()).map(|row| row as f32 / 100.0).collect();
-    let columns: Vec<(&str, ArrayRef)> = vec![
+    let mut columns: Vec<(&str, ArrayRef)> = vec![
         ("item", Arc::new(StringArray::from_iter_values((0..rows.len()).map(item)))),
         ("offset", Arc::new(Float32Array::from(offsets))),
-        ("features", Arc::new(lists.finish())),
+        ("features", lists(rows)),
     ];
+    columns.extend(further);
     write(path, columns);
 }
 
@@ -196,6 +206,45 @@ fn implicit_factors_are_calibrated_by_their_ranking() {
     let LoadedVersion { manifest, prior, .. } = finish(folder.path(), &job).unwrap();
     assert!(manifest.metrics.contains_key("validation_percentile_rank"), "{:?}", manifest.metrics);
     assert!(prior.mean().iter().all(|w| *w == 0.0), "the prior mean is zero");
+}
+
+#[test]
+fn choice_vectors_and_variances_of_the_engine_are_taken_with_its_prior() {
+    const PRECISION: [[f64; DIM]; DIM] =
+        [[2.0, 0.5, 0.0, 0.0], [0.5, 3.0, 0.0, 0.0], [0.0, 0.0, 4.0, 0.0], [0.0, 0.0, 0.0, 1.0]];
+    let folder = tempfile::tempdir().unwrap();
+    let (world, job) = prepare(folder.path(), Loss::Squared);
+    bring_factors(folder.path(), &world);
+    let raw = folder.path().join("raw");
+    let table = raw.join("item_features.parquet");
+    let variances = |last: f32| -> ArrayRef {
+        Arc::new((0..ITEMS).map(|n| Some(if n + 1 == ITEMS { last } else { n as f32 })).collect::<Float32Array>())
+    };
+    write_features_and(
+        &table,
+        &world.factors.iter().map(|row| row.to_vec()).collect::<Vec<_>>(),
+        vec![("variance", variances(1.0))],
+    );
+    write_success(&raw, &[("item_features.parquet", ITEMS)], &json!({}));
+    let refused = finish(folder.path(), &job).unwrap_err();
+    assert!(refused.contains("variance") && refused.contains("prior.parquet"), "{refused}");
+
+    let rows: Vec<Vec<f32>> = world.factors.iter().map(|row| vec![row[0] / 40.0, row[1] / 0.02, row[2], 1.0]).collect();
+    let choices: Vec<Vec<f32>> = (0..ITEMS).map(|n| vec![n as f32 / 64.0, 0.25, -0.5, 0.125]).collect();
+    write_prior(&raw.join("prior.parquet"), &PRECISION);
+    let files = [("item_features.parquet", ITEMS), ("prior.parquet", DIM)];
+    let more = json!({"noise_variance": 0.3, "cold_item_variance": 2.5});
+    write_features_and(&table, &rows, vec![("choices", lists(&choices)), ("variance", variances(-1.0))]);
+    write_success(&raw, &files, &more);
+    let refused = finish(folder.path(), &job).unwrap_err();
+    assert!(refused.contains("variance") && refused.contains(&format!("row {}", ITEMS - 1)), "{refused}");
+
+    write_features_and(&table, &rows, vec![("choices", lists(&choices)), ("variance", variances(7.5))]);
+    write_success(&raw, &files, &more);
+    let LoadedVersion { theta, prior, .. } = finish(folder.path(), &job).unwrap();
+    let seventh = theta.get(&ItemId::new(item(7)).unwrap()).unwrap();
+    assert_eq!((seventh.choice, seventh.variance), (prior.pulls(&choices[7]).as_slice(), 7.0));
+    assert_eq!(theta.cold_item().variance, 2.5);
 }
 
 #[test]

@@ -347,6 +347,34 @@ fn what_users_take_is_learnt_where_it_says_something() {
     assert!(again < 1.02 * with, "{again} after a refresh, {with} before");
 }
 
+#[test]
+fn items_with_fewer_labels_are_less_certain_and_unknown_ones_least() {
+    let (ratings, _) = World::DEFAULT.draw();
+    let version = trained(&ratings, &TrainSettings::new(4, 1));
+    let mut counts = vec![0_u32; ratings.items()];
+    ratings.list().iter().for_each(|rating| counts[rating.item as usize] += 1);
+    assert_eq!(version.variances.len(), counts.len());
+    let mean = |of: &dyn Fn(u32) -> bool| {
+        let chosen: Vec<f32> = counts
+            .iter()
+            .zip(&version.variances)
+            .filter(|(count, _)| of(**count))
+            .map(|(_, variance)| *variance)
+            .collect();
+        assert!(!chosen.is_empty(), "the data has such items");
+        chosen.iter().sum::<f32>() / chosen.len() as f32
+    };
+    let mut sorted = counts.clone();
+    sorted.sort_unstable();
+    let (few, many) = (sorted[sorted.len() / 4], sorted[3 * sorted.len() / 4]);
+    let (rare, popular) = (mean(&|count| count > 0 && count <= few), mean(&|count| count >= many));
+    assert!(
+        0.0 < popular && popular < rare && rare < version.cold_variance,
+        "{popular}, {rare}, {}",
+        version.cold_variance
+    );
+}
+
 /// Users rate in sessions of a dozen, with a mood that is another in each.
 fn moody_users(rng: &mut ChaCha8Rng) -> Ratings {
     let (users, items, sessions, each) = (150_u32, 60_u32, 5, 12);
