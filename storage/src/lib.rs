@@ -127,5 +127,5 @@ pub use replica::{Applied, Replica};
 pub use selection_states::SelectionStates;
 pub use spans::{ROOTS, SPANS};
 pub use store::Storage;
-pub use user_attributes::UserAttributes;
+pub use user_attributes::{DescribedUser, UserAttributes};
 pub use verification::Verification;

@@ -329,7 +329,7 @@ mod tests {
             }
             (9, _) => {
                 let attributes = json!({ "epoch": epoch }).as_object().unwrap().clone();
-                let attributes = if epoch % 4 == 0 { serde_json::Map::new() } else { attributes };
+                let attributes = if epoch.is_multiple_of(4) { serde_json::Map::new() } else { attributes };
                 let ticket = storage.user_attributes().put(&films(), user, &attributes).unwrap();
                 return ticket.durable().await.unwrap();
             }

@@ -15,6 +15,9 @@ use crate::layout::envelope::{corrupt, sealed, unseal};
 use crate::layout::keys;
 use crate::log::{Log, Ticket};
 
+/// A user with attributes.
+pub type DescribedUser = (UserId, Map<String, Value>);
+
 /// Attributes of users. Reads return durable attributes only.
 #[derive(Clone, Copy)]
 pub struct UserAttributes<'s> {
@@ -61,7 +64,7 @@ impl UserAttributes<'_> {
         stream: &StreamName,
         after: Option<&UserId>,
         limit: usize,
-    ) -> Result<Vec<(UserId, Map<String, Value>)>, StorageError> {
+    ) -> Result<Vec<DescribedUser>, StorageError> {
         let mut users = Vec::new();
         if limit == 0 {
             return Ok(users);

@@ -43,7 +43,7 @@ fn trained(client: &Client, tells: bool) -> (ModelClient, Value) {
     let shop = client.model("shop");
     let mut lines = String::new();
     for user in 0..USERS {
-        let is_reader = user % 2 == 0;
+        let is_reader = user.is_multiple_of(2);
         for item in (0..ITEMS).filter(|item| noise(user + 1_000, *item) < 0.3) {
             let line =
                 json!({"user": format!("u{user}"), "item": format!("i{item}"), "label": label(is_reader, item, user)});
