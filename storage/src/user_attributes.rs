@@ -15,7 +15,7 @@ use crate::layout::envelope::{corrupt, sealed, unseal};
 use crate::layout::keys;
 use crate::log::{Log, Ticket};
 
-/// A user with the attributes.
+/// A user with attributes.
 pub type DescribedUser = (UserId, Map<String, Value>);
 
 /// Attributes of users. Reads return durable attributes only.

@@ -289,7 +289,7 @@ fn attributes_of_items_give_a_map_for_new_items() {
 #[test]
 fn attributes_of_users_give_a_map_for_new_users() {
     let folder = tempfile::tempdir().unwrap();
-    let likes = |user: u32, film: u32| (user.is_multiple_of(2)) == (film < 10);
+    let likes = |user: u32, film: u32| user.is_multiple_of(2) == (film < 10);
     let label = |user, film| if likes(user, film) { 4.0 } else { 2.0 } + ((user * 7 + film * 3) % 5) as f32 * 0.1;
     let observations = write_ratings(&folder.path().join("observations.parquet"), 80, label);
     let kind = |user: u32| serde_json::json!({ "kind": user.is_multiple_of(2) }).as_object().unwrap().clone();
