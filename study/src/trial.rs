@@ -95,7 +95,7 @@ pub struct Trial {
     /// Whether that is one on another machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub remote: bool,
-    /// Whether its worker was told to stop it early.
+    /// Whether its worker was asked to stop it early.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pruning: bool,
     /// When the latest attempt began, in Unix milliseconds.

@@ -67,7 +67,7 @@ async fn report_trial(
     Ok(Json(TrialReply { action, lease_until }))
 }
 
-/// Tells the result of a trial: its loss, or why it has none. Each trial is told once.
+/// Tells the result of a trial: its loss, or why it has none. A trial takes one result.
 #[utoipa::path(post, path = "/v1/studies/{study}/trials/{trial}/tell", tag = "studies", params(InTrial),
     request_body = TrialResult, responses((status = 200, body = StudySummary)))]
 async fn tell_trial(

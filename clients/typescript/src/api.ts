@@ -1185,7 +1185,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Tells the result of a trial: its loss, or why it has none. Each trial is told once. */
+        /** Tells the result of a trial: its loss, or why it has none. A trial takes one result. */
         post: operations["tell_trial"];
         delete?: never;
         options?: never;
@@ -2976,8 +2976,7 @@ export interface components {
              * @description Number of trials at a time of workers on other machines (`celeris work`); 0 by default.
              */
             remote_workers?: number;
-            /** @description `gp` by default. */
-            sampler?: components["schemas"]["Sampler"];
+            sampler?: components["schemas"]["Sampler"] | null;
             /**
              * Format: int64
              * @description Seconds after which no trial begins; no limit by default.
@@ -3000,7 +2999,7 @@ export interface components {
              * Format: int32
              * @description Number of trials besides that of the present settings; 30 by default.
              */
-            trials?: number;
+            trials?: number | null;
             /** @description The reason, for the record; at most 1000 bytes. */
             why?: string | null;
             /**
@@ -3008,7 +3007,7 @@ export interface components {
              * @description Number of trials at a time of the node, which share its processors; 1 by default. 0 leaves all but that of the
              *     present settings to workers on other machines.
              */
-            workers?: number;
+            workers?: number | null;
         };
         /** @description A node, by what it said last. */
         NodeState: {

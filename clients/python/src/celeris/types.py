@@ -1843,14 +1843,14 @@ class NewStudy(TypedDict, closed=True):
     lease_seconds: NotRequired[int | None]
     patience: NotRequired[int | None]
     remote_workers: NotRequired[int]
-    sampler: NotRequired[Sampler]
+    sampler: NotRequired[Sampler | None]
     seconds: NotRequired[int | None]
     seed: NotRequired[int | None]
     space: dict[str, Axis]
     then: NotRequired[Then | None]
-    trials: NotRequired[int]
+    trials: NotRequired[int | None]
     why: NotRequired[str | None]
-    workers: NotRequired[int]
+    workers: NotRequired[int | None]
 
 
 class ObserveBody(TypedDict, closed=True):
