@@ -21,7 +21,8 @@ use crate::layout::keys;
 use crate::log::Watermark;
 
 /// The columns of a copy; an entry names one by its place here.
-const COLUMNS: [Column; 5] = [Column::Log, Column::History, Column::Items, Column::ItemFeatures, Column::Registry];
+const COLUMNS: [Column; 6] =
+    [Column::Log, Column::History, Column::Items, Column::ItemFeatures, Column::Registry, Column::UserAttributes];
 
 /// In place of a column: the copy is complete.
 const END: u8 = 0xff;
@@ -72,7 +73,9 @@ impl StreamCopy {
                 Ok(Entry::decode(key, user, value)?.sequence <= up_to)
             })?;
         }
-        writer.copy(database, Column::Items, KeyRange::prefix(keys::of_stream(&self.stream)), |_, _| Ok(true))?;
+        for column in [Column::Items, Column::UserAttributes] {
+            writer.copy(database, column, KeyRange::prefix(keys::of_stream(&self.stream)), |_, _| Ok(true))?;
+        }
         writer.copy(database, Column::ItemFeatures, KeyRange::prefix(keys::of_model(self.model)), |_, _| Ok(true))?;
         for kind in DOCUMENTS {
             let key = keys::registry(&[kind.to_owned(), self.stream.to_string()]);
@@ -245,6 +248,10 @@ mod tests {
         let item = ItemId::new("item-1").unwrap();
         let attributes = serde_json::json!({"year": 1995}).as_object().unwrap().clone();
         original.items().write(&stream("films"), [ItemWrite::Describe(&item, &attributes)]).unwrap();
+        let of_user = serde_json::json!({"age": 31}).as_object().unwrap().clone();
+        for name in ["films", "books"] {
+            original.user_attributes().put(&stream(name), &user(1), &of_user).unwrap().durable().await.unwrap();
+        }
         let watermark = original.log().watermark(&stream("films"));
         let copy = StreamCopy { stream: stream("films"), watermark, model: ModelId(1) };
         let mut bytes = Vec::new();
@@ -257,6 +264,8 @@ mod tests {
             whole.items().get(&stream("films"), &item).unwrap(),
             original.items().get(&stream("films"), &item).unwrap()
         );
+        assert_eq!(whole.user_attributes().get(&stream("films"), &user(1)).unwrap(), Some(of_user));
+        assert_eq!(whole.user_attributes().get(&stream("books"), &user(1)).unwrap(), None, "another stream");
         for (place, end) in [bytes.len() - 1, bytes.len() / 2, 1, 0].into_iter().enumerate() {
             assert!(matches!(open(&format!("cut-{place}"), &bytes[..end]), Err(CopyError::Transfer(_))), "{end}");
         }

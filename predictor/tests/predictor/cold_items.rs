@@ -152,8 +152,9 @@ async fn what_is_not_known_of_an_item_is_part_of_the_standard_error() {
     let node = Node::serving(dir.path(), version.with_cold_map(Some(map())));
     node.describe("described", json!({"genres": ["Drama"]}));
     let newcomer = UserModel::from_prior(&prior().into()).unwrap();
-    for (name, added) in [("trained", 0.3), ("unheard of", 0.9)] {
-        let [of_user, _] = expected(&node.view(name), &newcomer);
+    let rows = [("trained", 0.3, [1.0, -1.0, 1.0]), ("unheard of", 0.9, [0.0, 0.0, 1.0])];
+    for (name, added, features) in rows {
+        let of_user = newcomer.estimate(&prior().into(), 0.0, &features).std_error;
         let with = (of_user.powi(2) + added).sqrt();
         let estimate = node.scored(name).await.estimate;
         assert!((estimate.std_error - with).abs() < 1e-6, "{name}: {estimate:?}");
