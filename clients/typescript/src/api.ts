@@ -876,10 +876,14 @@ export interface paths {
          *     prior.
          */
         get: operations["get_user"];
-        put?: never;
+        /**
+         * Sets the attributes of a user, for every model of the stream. Predictions reflect them as soon as the request is
+         *     answered, if the active version was trained with attributes of users.
+         */
+        put: operations["put_user"];
         post?: never;
         /**
-         * Erases a user: history, states, cached predictions and decisions, for every model of the stream.
+         * Erases a user: history, attributes, states, cached predictions and decisions, for every model of the stream.
          * @description The receipt lists what still derives from the user's data, and until when. Later observations
          *     under the same id belong to a new user.
          */
@@ -3779,6 +3783,12 @@ export interface components {
              */
             of_choice?: number | null;
             /**
+             * Format: double
+             * @description The part of the contribution that it has as one of the user's latest labels, by the user's recent bias; absent under
+             *     a version without one.
+             */
+            of_recent_bias?: number | null;
+            /**
              * Format: int64
              * @description In Unix milliseconds.
              */
@@ -3862,6 +3872,10 @@ export interface components {
         /** @description The audience of a recommendation, and how to choose items. */
         RecommendBody: {
             aggregate?: components["schemas"]["AggregateBody"] | null;
+            /** @description Attributes of the anonymous user, as those of a user; only with `history`. They are not stored. */
+            attributes?: {
+                [key: string]: unknown;
+            } | null;
             /** @description Items that are ranked with a modified score. */
             boost?: components["schemas"]["BoostBody"][];
             /** @description How current the answer of a cluster must be. */
@@ -5049,6 +5063,10 @@ export interface components {
         };
         /** @description A user's state and history. */
         User: {
+            /** @description The attributes given by a caller; null if there are none. */
+            attributes?: {
+                [key: string]: unknown;
+            } | null;
             /** @description Whether the user has no observations, so that the state is the prior. */
             cold: boolean;
             /** @description The latest events, newest first. */
@@ -5073,6 +5091,22 @@ export interface components {
             version: number;
             /** @description The weights `w_u`. */
             weights: number[];
+        };
+        /** @description Attributes of a user. */
+        UserBody: {
+            /** @description Attributes by name; they replace all previous attributes, and an empty object removes them. */
+            attributes: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description A user whose attributes are on disk and count from now on. */
+        UserDescribed: {
+            user: components["schemas"]["Id"];
+            /**
+             * Format: int64
+             * @description The count of the user's events, of which this is none.
+             */
+            user_epoch: number;
         };
         /** @description One event of a user. */
         UserEvent: {
@@ -5264,7 +5298,7 @@ export interface components {
             /** @description The weights, in the order of the arms. */
             weights: number[];
         };
-        /** @description A score and its terms: `prior`, all contributions of `because`, and `others` sum to it. */
+        /** @description A score and its terms: `prior`, `of_attributes`, all contributions of `because`, and `others` sum to it. */
         WhyReply: {
             /** @description The observations with the largest contributions by magnitude, largest first. */
             because: components["schemas"]["Reason"][];
@@ -5280,6 +5314,11 @@ export interface components {
             observations: number;
             /**
              * Format: double
+             * @description What the attributes of the user add to the score; absent if there are none, or the version knows none of them.
+             */
+            of_attributes?: number | null;
+            /**
+             * Format: double
              * @description The sum of the contributions of all other observations.
              */
             others: number;
@@ -5287,7 +5326,7 @@ export interface components {
             parts?: components["schemas"]["PartReason"][];
             /**
              * Format: double
-             * @description The score of a user without observations.
+             * @description The score of a user of whom nothing is known.
              */
             prior: number;
             /**
@@ -8367,6 +8406,48 @@ export interface operations {
             504: components["responses"]["Timeout"];
         };
     };
+    put_user: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the model. */
+                model: components["schemas"]["Name"];
+                /** @description The id of the user. */
+                user: components["schemas"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UserBody"];
+            };
+        };
+        responses: {
+            /** @description A user whose attributes are on disk and count from now on. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserDescribed"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["Misdirected"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            504: components["responses"]["Timeout"];
+        };
+    };
     erase_user: {
         parameters: {
             query?: never;
@@ -8425,7 +8506,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A score and its terms: `prior`, all contributions of `because`, and `others` sum to it. */
+            /** @description A score and its terms: `prior`, `of_attributes`, all contributions of `because`, and `others` sum to it. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -782,6 +782,7 @@ class Reason(TypedDict):
     label: float
     observation_id: NotRequired[Id | None]
     of_choice: NotRequired[float | None]
+    of_recent_bias: NotRequired[float | None]
     timestamp: int
     weight: float
 
@@ -1217,6 +1218,23 @@ class UnknownAttribute(TypedDict):
     nearest: list[str]
 
 
+class UserBody(TypedDict, closed=True):
+    """
+    Attributes of a user.
+    """
+
+    attributes: dict[str, Any]
+
+
+class UserDescribed(TypedDict):
+    """
+    A user whose attributes are on disk and count from now on.
+    """
+
+    user: Id
+    user_epoch: int
+
+
 UserEventKind: TypeAlias = Literal['observe', 'correct', 'retract']
 
 
@@ -1275,7 +1293,7 @@ class WeightsThen(TypedDict):
 
 class WhyReply(TypedDict):
     """
-    A score and its terms: `prior`, all contributions of `because`, and `others` sum to it.
+    A score and its terms: `prior`, `of_attributes`, all contributions of `because`, and `others` sum to it.
     """
 
     because: list[Reason]
@@ -1283,6 +1301,7 @@ class WhyReply(TypedDict):
     known: bool
     missing: NotRequired[list[str]]
     observations: int
+    of_attributes: NotRequired[float | None]
     others: float
     parts: NotRequired[list[PartReason]]
     prior: float
@@ -2555,6 +2574,7 @@ class RecommendBody(TypedDict, closed=True):
     """
 
     aggregate: NotRequired[AggregateBody | None]
+    attributes: NotRequired[dict[str, Any]]
     boost: NotRequired[list[BoostBody]]
     consistency: NotRequired[Consistency]
     context: NotRequired[ContextFields | None]
@@ -2615,6 +2635,7 @@ class User(TypedDict):
     A user's state and history.
     """
 
+    attributes: NotRequired[dict[str, Any]]
     cold: bool
     history: list[UserEvent]
     observations: int
