@@ -127,7 +127,7 @@ fn every_operation_has_an_id_of_its_own_and_its_parameters() {
             assert!(place == "query" || in_path.insert(name), "{path}: {name} twice");
             assert!(!parameter["description"].as_str().unwrap_or_default().is_empty(), "{path}: {name}");
             // A copy of observations names the worker that has asked for it.
-            let needed = place == "path" || (path.as_str(), name) == ("/v1/studies/{study}/data", "worker");
+            let needed = place == "path" || (path, name) == ("/v1/studies/{study}/data", "worker");
             assert_eq!(parameter["required"], needed, "{path}: {name}");
         }
         let template = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
