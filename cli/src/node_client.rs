@@ -1,5 +1,6 @@
 //! A running node, as commands use it.
 
+use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
 use std::thread;
@@ -322,5 +323,30 @@ impl NodeClient {
                 "no node answers at {url} ({error}); start one by `celeris serve --data-dir data`, or name another by --url"
             )),
         }
+    }
+}
+
+/// A text as a part of a path or a value in a query (RFC 3986).
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_escaped_as_parts_of_paths() {
+        assert_eq!(escaped("a-b_c~1"), "a-b_c~1");
+        assert_eq!(escaped("a/b?c#d e."), "a%2Fb%3Fc%23d%20e%2E");
+        assert_eq!(escaped("é"), "%C3%A9");
     }
 }

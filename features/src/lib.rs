@@ -12,6 +12,7 @@
 
 pub mod bounds;
 pub mod cold_map;
+mod encoder_file;
 pub mod error;
 mod huge;
 pub mod parts;

@@ -139,7 +139,7 @@ impl Theta {
         if received != 0 && received != expected {
             return Err(ModelError::DimMismatch { what: "variances of items", expected, received });
         }
-        let wrong = variances.iter().chain([&cold_variance]).find(|variance| !(0.0..=VARIANCE_MAX).contains(*variance));
+        let wrong = variances.iter().chain([&cold_variance]).find(|variance| !is_variance(**variance));
         if let Some(value) = wrong.map(|variance| f64::from(*variance)) {
             return Err(ModelError::OutOfRange { what: "variance of an item", range: "from 0 to 1e14", value });
         }
@@ -259,6 +259,12 @@ pub const CHOICE_ABS_MAX: f32 = 1e7;
 
 /// The largest variance that an item adds to a score: that of an offset at its bound.
 pub const VARIANCE_MAX: f32 = 1e14;
+
+/// Whether an item can add this variance to a score: from 0 to [`VARIANCE_MAX`].
+#[must_use]
+pub fn is_variance(value: f32) -> bool {
+    (0.0..=VARIANCE_MAX).contains(&value)
+}
 
 /// The largest magnitude of an item's offset: ten times that of a label.
 pub const OFFSET_ABS_MAX: f32 = 1e7;

@@ -7,7 +7,6 @@
 //! Its files in a version directory are the numbers, [`celeris_formats::user_map`], and `user_map.json` with `format`,
 //! `ridge`, and the rules of the `encoder`.
 
-use std::fs;
 use std::path::Path;
 
 use celeris_formats::user_map::{self, UserMapNumbers};
@@ -15,25 +14,14 @@ use celeris_formats::version_dir::USER_ENCODER_FILE;
 use celeris_formats::{FormatError, Manifest, RecordBatch, checked_file};
 use celeris_model::ModelError;
 use celeris_pipelines::AttributeEncoder;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::encoder_file;
 use crate::error::FeaturesError;
 use crate::table::CHOICE_ABS_MAX;
 
-/// The format that this program writes and reads; hashes and signs of tokens are part of it.
-const FORMAT: u32 = 1;
-
 /// The largest magnitude of an entry of `q`, as of that of a choice vector.
 const SHIFT_ABS_MAX: f32 = CHOICE_ABS_MAX;
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EncoderFile {
-    format: u32,
-    ridge: f64,
-    encoder: AttributeEncoder,
-}
 
 /// A fitted map from attributes of users to prior means.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,8 +93,7 @@ impl UserMap {
     /// The contents of [`USER_ENCODER_FILE`] and [`user_map::FILE`].
     #[must_use]
     pub fn files(&self) -> (Vec<u8>, Vec<RecordBatch>) {
-        let file = EncoderFile { format: FORMAT, ridge: self.ridge, encoder: self.encoder.clone() };
-        let text = serde_json::to_vec_pretty(&file).expect("names and finite numbers always serialise");
+        let text = encoder_file::to_bytes(&self.encoder, self.ridge);
         let numbers = UserMapNumbers { intercept: self.intercept.clone(), coefficients: self.coefficients.clone() };
         (text, vec![numbers.table()])
     }
@@ -119,16 +106,11 @@ impl UserMap {
 pub fn read_user_map(dir: &Path, manifest: &Manifest) -> Result<Option<UserMap>, FeaturesError> {
     let Some(numbers) = checked_file(dir, manifest, user_map::FILE)? else { return Ok(None) };
     let path = dir.join(USER_ENCODER_FILE);
-    let error = |problem: String| FormatError::Manifest { path: path.clone(), problem };
-    let text = fs::read(&path).map_err(|source| FormatError::Io { path: path.clone(), source })?;
-    let file: EncoderFile = serde_json::from_slice(&text).map_err(|source| error(source.to_string()))?;
-    if file.format != FORMAT {
-        return Err(error(format!("has format {}, this program reads {FORMAT}", file.format)).into());
-    }
-    file.encoder.check().map_err(error)?;
+    let (encoder, ridge) = encoder_file::read(&path)?;
     let UserMapNumbers { intercept, coefficients } = UserMapNumbers::read(&numbers, manifest.dim)?;
     if intercept.len() != manifest.dim {
-        return Err(error(format!("{} has {} intercepts, expected one row", user_map::FILE, intercept.len())).into());
+        let problem = format!("{} has {} intercepts, expected one row", user_map::FILE, intercept.len());
+        return Err(FormatError::Manifest { path, problem }.into());
     }
-    Ok(Some(UserMap::new(file.encoder, (intercept, coefficients), file.ridge)?))
+    Ok(Some(UserMap::new(encoder, (intercept, coefficients), ridge)?))
 }

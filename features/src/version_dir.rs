@@ -19,7 +19,7 @@ use crate::bounds::Contents;
 use crate::cold_map::{ColdMap, read_cold_map};
 use crate::error::FeaturesError;
 use crate::parts::{Parts, read_parts};
-use crate::table::{CHOICE_ABS_MAX, ColdItem, Theta, VARIANCE_MAX, check_features};
+use crate::table::{CHOICE_ABS_MAX, ColdItem, Theta, VARIANCE_MAX, check_features, is_variance};
 use crate::user_map::{UserMap, read_user_map};
 
 /// The output of a training.
@@ -208,7 +208,7 @@ fn read_theta(dir: &Path, manifest: &Manifest, cold_features: Vec<f32>, prior: &
             }
         }
         for (row, variance) in rows.variances.iter().enumerate() {
-            if !(0.0..=VARIANCE_MAX).contains(variance) {
+            if !is_variance(*variance) {
                 let problem = format!("expected a number from 0 to {VARIANCE_MAX:e}");
                 return Err(batch.value_error(row, item_features::VARIANCE, &problem).into());
             }

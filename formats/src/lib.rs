@@ -31,6 +31,7 @@ pub mod decisions;
 pub mod error;
 pub mod item_features;
 pub mod manifest;
+mod map_rows;
 pub mod observations;
 pub mod part_moments;
 pub mod pinned_items;

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use celeris_features::table::VARIANCE_MAX;
+use celeris_features::table::is_variance;
 use celeris_formats::item_features::{CHOICES, FEATURES, OFFSET, VARIANCE};
 use celeris_formats::prior::PriorRows;
 use celeris_formats::user_weights::{self, USER, WEIGHTS};
@@ -274,10 +274,6 @@ fn read_items(dir: &Path, manifest: &OutputManifest, output: &mut EngineOutput) 
         return Err(error(problem));
     }
     check_norms(output).map_err(error)
-}
-
-fn is_variance(value: f32) -> bool {
-    (0.0..=VARIANCE_MAX).contains(&value)
 }
 
 fn check_norms(output: &EngineOutput) -> Result<(), String> {

@@ -1,6 +1,5 @@
 //! Sends the attributes of users, several at a time.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use celeris_import::check::CheckedDescriptions;
@@ -13,7 +12,7 @@ use super::node::{Node, UserAnswer};
 use super::report;
 use super::sending::Sending;
 use crate::Failure;
-use crate::node_client::Unanswered;
+use crate::node_client::{Unanswered, escaped};
 
 /// Requests at a time: they share the node's syncs.
 const AT_ONCE: usize = 16;
@@ -119,29 +118,4 @@ fn put_all(node: &Node, users: &[Pending]) -> Vec<Result<UserAnswer, Unanswered>
 fn take<'u>(next: &AtomicUsize, users: &'u [Pending]) -> Option<(usize, &'u Pending)> {
     let index = next.fetch_add(1, Ordering::Relaxed);
     users.get(index).map(|pending| (index, pending))
-}
-
-/// An id as a part of a path (RFC 3986).
-fn escaped(id: &str) -> String {
-    let mut escaped = String::with_capacity(id.len());
-    for byte in id.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_escaped_as_parts_of_paths() {
-        assert_eq!(escaped("a-b_c~1"), "a-b_c~1");
-        assert_eq!(escaped("a/b?c#d e."), "a%2Fb%3Fc%23d%20e%2E");
-        assert_eq!(escaped("é"), "%C3%A9");
-    }
 }

@@ -10,7 +10,7 @@ use celeris_storage::{CopyError, Storage, StorageOptions};
 
 use super::Assigned;
 use crate::Failure;
-use crate::node_client::NodeClient;
+use crate::node_client::{NodeClient, escaped};
 use crate::scratch::Folder;
 
 /// The only model of the store.
@@ -67,14 +67,4 @@ impl Records {
     pub fn worker(&self) -> &TrialWorker {
         &self.worker
     }
-}
-
-/// A text in a query.
-fn escaped(text: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-            byte => format!("%{byte:02X}"),
-        })
-        .collect()
 }
