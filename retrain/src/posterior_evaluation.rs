@@ -10,7 +10,7 @@ use crate::ratings::{Entry, Rating, Ratings, Rows};
 const CHUNK_RATINGS: usize = 1 << 15;
 
 /// Maximum number of evaluated users: two thousand are enough to tell settings apart.
-pub(crate) const USERS_MAX: usize = 2048;
+const USERS_MAX: usize = 2048;
 
 /// Sums over held-out ratings.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -67,6 +67,12 @@ impl Errors {
     }
 }
 
+/// The users who are evaluated: evenly spaced ones if there are more than [`USERS_MAX`].
+pub(crate) fn evaluated<T>(users: Vec<T>) -> Vec<T> {
+    let stride = users.len().div_ceil(USERS_MAX).max(1);
+    users.into_iter().step_by(stride).collect()
+}
+
 /// Known ratings and held-out ratings.
 pub(crate) struct HeldOut {
     label_range: (f32, f32),
@@ -79,13 +85,7 @@ impl HeldOut {
     pub(crate) fn new(known: &Ratings, asked: &Ratings) -> Self {
         let rows = Rows::by_user(asked);
         let users: Vec<usize> = (0..asked.users()).filter(|user| !rows.row(*user).is_empty()).collect();
-        let stride = users.len().div_ceil(USERS_MAX).max(1);
-        Self {
-            label_range: known.label_range(),
-            known: Rows::by_user(known),
-            asked: rows,
-            users: users.into_iter().step_by(stride).collect(),
-        }
+        Self { label_range: known.label_range(), known: Rows::by_user(known), asked: rows, users: evaluated(users) }
     }
 
     /// The errors of the posteriors under `prior` that have absorbed the known ratings.

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::error::RetrainError;
 use crate::learn::Learnt;
-use crate::posterior_evaluation::{Errors, USERS_MAX};
+use crate::posterior_evaluation::{Errors, evaluated};
 use crate::prior_fit::fit_prior;
 use crate::ratings::{Entry, Ratings};
 
@@ -19,11 +19,11 @@ const RETAINED: [f64; 5] = [0.7, 0.8, 0.9, 0.95, 0.98];
 /// Candidate precisions, in labels.
 const PRECISIONS: [f64; 4] = [2.0, 4.0, 8.0, 16.0];
 
-/// A rule has to lower the error by more than so many standard errors: with one, the best of this many rules would often be chosen where
-/// there is nothing to find.
+/// A rule has to lower the error by more than this number of standard errors. By one, the best of all rules often lowers it where the order
+/// says nothing.
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// A replay ends after so many ratings of a user, which are enough to tell rules apart.
+/// Maximum number of replayed ratings of a user: enough to tell rules apart.
 const RATINGS_MAX: usize = 1024;
 
 /// The ratings of users in their order, some of them held out.
@@ -57,8 +57,7 @@ impl Replay {
             }
         }
         users.retain(|rows| rows.iter().any(|(_, used)| *used == Use::PredictedThenLearnt));
-        let stride = users.len().div_ceil(USERS_MAX).max(1);
-        Self { label_range: ratings.label_range(), users: users.into_iter().step_by(stride).collect() }
+        Self { label_range: ratings.label_range(), users: evaluated(users) }
     }
 
     /// The errors of each user, in the same order for every fit.
@@ -112,24 +111,20 @@ pub(crate) fn choose(
         Ok(errors)
     };
     let without = errors(Served { prior_scale: scale, recent_bias: None })?;
-    let mut best: Option<(Served, Vec<Errors>)> = None;
-    let mut consider = |served: Served| -> Result<Option<RecentBias>, RetrainError> {
+    let better = |best: Option<(Served, Vec<Errors>)>, served: Served| -> Result<_, RetrainError> {
         let found = errors(served)?;
-        let better = |(_, best): &(Served, Vec<Errors>)| Errors::sum(&found).rmse() < Errors::sum(best).rmse();
-        if best.as_ref().is_none_or(better) {
-            best = Some((served, found));
-        }
-        Ok(best.as_ref().and_then(|(served, _)| served.recent_bias))
+        let is_lower = |(_, best): &(Served, Vec<Errors>)| Errors::sum(&found).rmse() < Errors::sum(best).rmse();
+        Ok(if best.as_ref().is_none_or(is_lower) { Some((served, found)) } else { best })
     };
-    let mut rule = None;
-    for retained in RETAINED {
-        for precision in PRECISIONS {
-            let recent_bias = Some(RecentBias::new(retained, precision)?);
-            rule = consider(Served { prior_scale: scale, recent_bias })?;
-        }
+    let mut best = None;
+    for (retained, precision) in RETAINED.iter().flat_map(|retained| PRECISIONS.map(|precision| (*retained, precision)))
+    {
+        let recent_bias = Some(RecentBias::new(retained, precision)?);
+        best = better(best, Served { prior_scale: scale, recent_bias })?;
     }
-    for other in scales.iter().filter(|other| **other != scale) {
-        consider(Served { prior_scale: *other, recent_bias: rule })?;
+    let recent_bias = best.as_ref().and_then(|(served, _)| served.recent_bias);
+    for prior_scale in scales.iter().copied().filter(|other| *other != scale) {
+        best = better(best, Served { prior_scale, recent_bias })?;
     }
     Ok(best.and_then(|(served, found)| {
         let (excess, deviation) = Errors::excess(&without, &found);

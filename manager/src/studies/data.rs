@@ -18,13 +18,14 @@ use crate::study_id::StudyId;
 const HEAD_BYTES_MAX: usize = 256 << 20;
 
 /// The version of this program: stored forms are read by the same version alone.
-const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+pub(super) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
 /// The head of the data of a study: what its trials have in common.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialData {
-    program: String,
+    /// [`PROGRAM`] of the node.
+    pub(super) program: String,
     pub(super) study: StudyId,
     /// Which data: another number if users were erased who are in it.
     pub(super) number: u64,
@@ -37,25 +38,7 @@ pub struct TrialData {
     pub(super) watermark: Watermark,
 }
 
-/// What distinguishes the data of a study.
-pub(super) struct Common {
-    pub(super) study: StudyId,
-    pub(super) number: u64,
-    pub(super) record: ModelRecord,
-    pub(super) metric: Metric,
-    pub(super) early_stop: bool,
-    pub(super) baseline: Option<HeldOutLoss>,
-    pub(super) holdout: Holdout,
-}
-
 impl TrialData {
-    pub(super) fn new(common: Common) -> Self {
-        let Common { study, number, record, metric, early_stop, baseline, holdout } = common;
-        let (holdout_from, watermark) = (holdout.from, holdout.to);
-        let program = PROGRAM.to_owned();
-        Self { program, study, number, record, metric, early_stop, baseline, holdout_from, watermark }
-    }
-
     /// Which data it is.
     #[must_use]
     pub fn number(&self) -> u64 {

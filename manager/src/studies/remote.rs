@@ -6,13 +6,14 @@ use std::sync::Arc;
 use celeris_storage::{CopyError, RegistryBatch};
 use celeris_study::{Asked, Assignment, Outcome, Report, StudyError, Verdict, Worker};
 
-use super::data::{Common, TrialData};
+use super::data::{PROGRAM, TrialData};
 use super::record::StudyRecord;
 use super::running::{now, outcome_name};
 use super::trial::{model_of, read_baseline};
 use super::{BASELINE, Studies};
 use crate::error::ManagerError;
 use crate::leadership::Term;
+use crate::promotion::Holdout;
 use crate::registry::{Actor, ErasedSpan, Event, EventKind, trained_on_erased};
 use crate::study_id::StudyId;
 
@@ -136,14 +137,17 @@ impl Studies {
         if !record.search.running().any(|trial| trial.remote) {
             return Err(ManagerError::StudyWithoutRemote { study: study.to_owned() });
         }
-        let common = Common {
+        let Holdout { from: holdout_from, to: watermark } = record.holdout();
+        let head = TrialData {
+            program: PROGRAM.to_owned(),
             study: record.study.clone(),
             number: self.data_number(&record)?,
             record: model_of(&self.registry, &record)?,
             metric: record.metric,
             early_stop: record.search.settings().early_stop,
             baseline: read_baseline(&self.studies_dir().join(record.study.as_str()).join(BASELINE)),
-            holdout: record.holdout(),
+            holdout_from,
+            watermark,
         };
         let why = format!("worker {worker} makes trials of study {study}");
         let event = Event::now((&record.model, record.model_id), EventKind::StudyDataSent, Actor::Operator, why)
@@ -151,7 +155,7 @@ impl Studies {
             .with("worker", worker)
             .with("records", record.watermark.records());
         self.registry.audit().commit(RegistryBatch::new(), &[event])?;
-        Ok(OutgoingData { studies: Arc::clone(self), head: TrialData::new(common) })
+        Ok(OutgoingData { studies: Arc::clone(self), head })
     }
 
     /// Which data the trials of a study need now: the number of users who were erased since it began.

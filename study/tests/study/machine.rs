@@ -296,7 +296,7 @@ fn a_remote_worker_that_is_not_heard_of_costs_its_trial() {
     let late = StudyError::NotRunning { trial: silent.trial, attempt: 1 };
     assert_eq!(study.tell((silent.trial, silent.attempt), Ok(Outcome::of(1.0)), 10_002), Err(late.clone()));
     assert_eq!(study.renew((silent.trial, silent.attempt), 10_002), Err(late));
-    // While the node is down, nobody can be heard.
+    // While the node is down, it receives no messages of workers.
     study.renew_all(60_000);
     assert_eq!(study.expire(70_000), 0);
     assert_eq!(study.ended(), None, "workers that die do not end a study");
