@@ -140,6 +140,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::settings::TrainingOptions;
 
     fn config() -> ModelConfig {
         ModelConfig::new(ModelName::new("films").unwrap(), 20)
@@ -147,7 +148,9 @@ mod tests {
 
     fn checked(config: &ModelConfig, space: Value) -> Result<(), String> {
         let space = serde_json::from_value(space).unwrap();
-        check(config, &space, |_| Ok(())).map_err(|error| error.to_string())
+        let options = TrainingOptions::default();
+        let of_trainer = |changed: &ModelConfig| changed.trainer.check(&changed.trainer.engine, &options);
+        check(config, &space, of_trainer).map_err(|error| error.to_string())
     }
 
     #[test]
