@@ -110,45 +110,29 @@ impl RecentLabels {
 
     /// The bias under `weights`.
     pub(crate) fn bias<T: Real>(&self, rule: RecentBias, weights: &[T]) -> f64 {
-        self.residual(weights) / (rule.precision + self.weight)
-    }
-
-    /// The sum of the weighted residuals under `weights`.
-    fn residual<T: Real>(&self, weights: &[T]) -> f64 {
         let explained: f64 = self.features.iter().zip(weights).map(|(sum, weight)| sum * weight.to_f64()).sum();
-        self.target - explained
+        (self.target - explained) / (rule.precision + self.weight)
     }
 
-    /// What each of `observations` examples, in the order of the history, adds to the bias, which `served` weights contain.
+    /// What each of `observations` examples, in the order of the history, adds to the bias under `weights`.
     pub(crate) fn shares<H: History + ?Sized>(
         &self,
         (learning, rule): (&Learning, RecentBias),
         history: &H,
         observations: u64,
-        served: Vec<f64>,
+        weights: &[f64],
     ) -> Vec<f64> {
-        let weights = self.without_bias(rule, served);
         let mut scale = 1.0 / (rule.precision + self.weight);
         let share = |index| {
             let example = history.example(index);
             let target = learning.weighted_target(&example);
-            let share = scale * target.weight * (target.label - dot(&weights, example.features));
+            let share = scale * target.weight * (target.label - dot(weights, example.features));
             scale *= rule.retained;
             share
         };
         let mut shares: Vec<f64> = (0..observations).rev().map(share).collect();
         shares.reverse();
         shares
-    }
-
-    /// The weights to whose last one the bias under them was added.
-    fn without_bias(&self, rule: RecentBias, mut served: Vec<f64>) -> Vec<f64> {
-        let of_last = self.features.last().copied().unwrap_or_default();
-        let residual = self.residual(&served);
-        if let Some(last) = served.last_mut() {
-            *last -= residual / (rule.precision + self.weight - of_last);
-        }
-        served
     }
 
     /// Sum of weights, sum of targets, and the sums of features, for storage.

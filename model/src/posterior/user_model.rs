@@ -242,7 +242,21 @@ impl UserModel {
     /// What each example, in the order of `history`, adds to the recent bias; empty if users have none.
     pub(crate) fn bias_shares<H: History + ?Sized>(&self, learning: &Learning, history: &H) -> Vec<f64> {
         let Some((recent, rule)) = self.recent.as_ref().zip(learning.recent_bias()) else { return Vec::new() };
-        recent.shares((learning, rule), history, self.observations, self.weights())
+        recent.shares((learning, rule), history, self.observations, &self.weights_without_bias())
+    }
+
+    /// The weights to whose last one the recent bias is added.
+    fn weights_without_bias(&self) -> Vec<f64> {
+        fn unbiased<T: Steps>(state: &State<T>, pull: Option<&[T]>) -> Vec<f64> {
+            let mut state = state.clone();
+            state.shift(pull, |_weights| 0.0);
+            state.weights.iter().map(|weight| weight.to_f64()).collect()
+        }
+        let (choices, profile) = (self.choices.as_ref(), self.profile.as_deref());
+        match &self.posterior {
+            Posterior::Single(state) => unbiased(state, pull(choices, profile).as_deref()),
+            Posterior::Double(state) => unbiased(state, pull(choices, profile).as_deref()),
+        }
     }
 
     /// Absorbs the next example of `history`, the one at index [`UserModel::observations`]: by the

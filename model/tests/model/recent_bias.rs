@@ -118,9 +118,10 @@ fn the_terms_of_an_explanation_sum_to_the_score() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     for items in [Items::Plain, Items::WithChoices] {
         for half_life in [None, Some(40.0)] {
-            for count in [1, 2, 5, 64, 100] {
+            for (count, heavier) in [(1, 1.0), (2, 1.0), (5, 1.0), (64, 1.0), (100, 1.0), (13, 1e6), (70, 1e6)] {
                 let learning = learning(Loss::Squared, half_life, Some(rule()));
-                let past = past(&mut rng, count, items);
+                let mut past = past(&mut rng, count, items);
+                past.0.iter_mut().for_each(|rated| rated.weight *= heavier);
                 let state = state(&learning, &past);
                 let item = [0.4, -1.1, 0.7, 1.0];
                 let influence = state.influence(&learning, &past, OFFSET, &item).unwrap();
