@@ -26,6 +26,8 @@ struct Observations {
     dim: usize,
     features: Vec<f32>,
     labels: Vec<f32>,
+    /// The choice vectors of the items; empty without them.
+    choices: Vec<f32>,
 }
 
 impl Observations {
@@ -34,22 +36,28 @@ impl Observations {
         let features = scene::features(&mut rng, count, dim);
         // Any finite, non-constant label will do.
         let labels = features.chunks_exact(dim).map(|row| row.iter().sum::<f32>() / dim as f32).collect();
-        Self { dim, features, labels }
+        Self { dim, features, labels, choices: Vec::new() }
+    }
+
+    /// The same, with choice vectors, which move the prior mean.
+    fn with_choices(&self) -> Self {
+        let choices = scene::features(&mut scene::rng(3), self.labels.len(), self.dim);
+        Self { features: self.features.clone(), labels: self.labels.clone(), choices, ..*self }
     }
 }
 
 impl History for Observations {
     fn example(&self, index: u64) -> Example<'_> {
         let index = usize::try_from(index).expect("an index into memory");
-        let features = &self.features[index * self.dim..(index + 1) * self.dim];
+        let of_item = index * self.dim..(index + 1) * self.dim;
         Example {
-            features,
+            features: &self.features[of_item.clone()],
             label: self.labels[index],
             offset: 0.0,
             weight: 1.0,
             timestamp: Timestamp(0),
             taken_before: None,
-            choice: &[],
+            choice: self.choices.get(of_item).unwrap_or_default(),
         }
     }
 }
@@ -89,6 +97,8 @@ impl<T: RealField + Copy> Dense<T> {
 /// The costs at one dimension.
 struct Costs {
     absorb: Least,
+    /// With choice vectors.
+    absorb_choices: Least,
     resolve: Least,
     pass: Least,
 }
@@ -98,21 +108,26 @@ fn measure(dim: usize, settings: &Settings) -> Result<Costs, Failure> {
     let prior = scene::prior(dim).map_err(Failure::other)?;
     let observations = Observations::invent(OBSERVATIONS + STEPS, dim);
     let learning = Learning::from(prior.clone());
-    let start = UserModel::rebuild(&learning, &observations, OBSERVATIONS as u64).map_err(Failure::other)?;
+    let choosing = observations.with_choices();
+    let state = |of: &Observations| UserModel::rebuild(&learning, of, OBSERVATIONS as u64).map_err(Failure::other);
+    let (start, start_choosing) = (state(&observations)?, state(&choosing)?);
     let (single, double) = (
         Dense::<f32>::new(&prior, &observations, |value| value as f32),
         Dense::<f64>::new(&prior, &observations, |value| value),
     );
     let mut matrix = vec![1.0_f32; dim * dim];
-    let mut costs = Costs { absorb: Least::NONE, resolve: Least::NONE, pass: Least::NONE };
+    let none = Least::NONE;
+    let mut costs = Costs { absorb: none, absorb_choices: none, resolve: none, pass: none };
     for _ in 0..settings.pick(rounds(dim), 2) {
-        // The three are measured in turn, so that disturbances affect all of them.
-        let mut model = start.clone();
-        costs
-            .absorb
-            .sample(STEPS, || (0..STEPS).try_for_each(|_| model.absorb(&learning, &observations)))
-            .map_err(Failure::other)?;
-        std::hint::black_box(&model);
+        // All are measured in turn, so that disturbances affect all of them.
+        for (cost, start, of) in
+            [(&mut costs.absorb, &start, &observations), (&mut costs.absorb_choices, &start_choosing, &choosing)]
+        {
+            let mut model = start.clone();
+            let absorbed = cost.sample(STEPS, || (0..STEPS).try_for_each(|_| model.absorb(&learning, of)));
+            absorbed.map_err(Failure::other)?;
+            std::hint::black_box(&model);
+        }
         costs.pass.sample(STEPS, || {
             for _ in 0..STEPS {
                 kernel::pass(std::hint::black_box(&mut matrix));
@@ -140,6 +155,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
         let costs = measure(dim, settings)?;
         report.compare(format!("resolve/d={dim}"), "us", costs.absorb.micros(), costs.resolve.micros());
         report.compare(format!("pass/d={dim}"), "us", costs.absorb.micros(), costs.pass.micros());
+        report.compare(format!("choices/d={dim}"), "us", costs.absorb_choices.micros(), costs.absorb.micros());
         ours.push((dim as f64, costs.absorb.seconds() * 1e3));
         solved.push((dim as f64, costs.resolve.seconds() * 1e3));
     }

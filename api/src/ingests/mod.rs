@@ -138,7 +138,10 @@ async fn read_all(node: &WeakNode, ingest: &Arc<Ingest>) -> Result<(), IngestErr
         }
         tokio::select! {
             () = tokio::time::sleep(SOURCES_LOOK) => {}
-            Some(_) = tasks.join_next() => return Ok(()),
+            Some(ended) = tasks.join_next() => {
+                let source_name = ingest.name.clone();
+                return ended.map_err(|panic| IngestError::Read { source_name, reason: panic.to_string() });
+            }
         }
     }
 }

@@ -43,12 +43,15 @@ pub async fn bound(State((node, threads)): State<(Node, Threads)>, request: Requ
             return Err(rejected("too many requests are under way on this node; try again"));
         };
         let run = |next: Next, request: Request| async {
-            let principal = request.extensions().get::<Principal>().map(|principal| principal.name().to_owned());
             match threads {
                 Threads::OfSockets => Ok(next.run(request).await),
                 Threads::Serving => node.compute.run(next.run(request)).await,
                 // Their changes are in audit logs.
-                Threads::Operating => node.compute.operate(acting_for(principal, next.run(request))).await,
+                Threads::Operating => {
+                    let principal = request.extensions().get::<Principal>();
+                    let principal = principal.map(|principal| principal.name().to_owned());
+                    node.compute.operate(acting_for(principal, next.run(request))).await
+                }
             }
         };
         match &node.cluster {

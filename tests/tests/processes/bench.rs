@@ -42,10 +42,10 @@ fn assert_cases(bench: &str, cases: &[&str]) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn update_is_compared_with_solving_again_and_with_a_pass() {
+fn update_is_compared_with_solving_again_with_a_pass_and_without_choices() {
     let cases: Vec<String> = [10, 20, 50, 100, 128, 200, 512]
         .iter()
-        .flat_map(|dim| [format!("resolve/d={dim}"), format!("pass/d={dim}")])
+        .flat_map(|dim| ["resolve", "pass", "choices"].map(|case| format!("{case}/d={dim}")))
         .collect();
     assert_cases("update", &cases.iter().map(String::as_str).collect::<Vec<_>>());
 }
