@@ -32,7 +32,6 @@ export class StudyChart {
   async refresh(model) {
     const { studies } = await api.listStudies(model);
     const latest = studies.length > 0 ? await api.getStudy(studies[0].study) : null;
-    // The loss of a pruned trial is not that of its end.
     const trials = latest?.trials.filter(({ state }) => state === 'complete') ?? [];
     byId('study-empty').hidden = latest !== null;
     byId('study-chart').hidden = trials.length < 2;

@@ -62,11 +62,12 @@ const fn ratio(bench: &'static str, case: &'static str, bound: Bound, what: &'st
 use Bound::{AtLeast, AtMost, Between};
 
 /// All targets.
-const TARGETS: [Target; 117] = [
+const TARGETS: [Target; 118] = [
     ratio("update", "resolve/d=50", AtMost(0.01), "of re-solving 50 observations by Cholesky"),
     ratio("update", "pass/d=50", AtMost(3.5), "of a read-and-write pass over the matrix"),
     ratio("update", "pass/d=128", AtMost(2.8), "of a read-and-write pass over the matrix"),
     ratio("update", "pass/d=512", AtMost(2.2), "of a read-and-write pass over the matrix"),
+    ratio("update", "choices/d=50", AtMost(1.5), "of the update of a user whose items have no choice vectors"),
     ours("topk", "greedy/n=1000/d=50", AtMost(60.0), "µs, median"),
     ours("topk", "uncertainty/n=1000/d=50", AtMost(200.0), "µs, median"),
     ours("topk", "greedy/n=1000/d=50/catalog=1000000", AtMost(200.0), "µs, median"),
@@ -224,8 +225,9 @@ const HOW: &str = "\
   `resolve` forms `Lambda + X^T X` of 50 observations with nalgebra, factorises it by Cholesky and solves, in `f32` or
   `f64`, whichever is faster. `pass` reads and writes every entry of the same matrix with one addition in between,
   compiled for the kernel's instruction set. A step takes off the matrix what the step before has left, and leaves its own
-  share to the next; a read in between adds one product of two vectors. Each figure is the smallest of many
-  samples, the three taken in turn.
+  share to the next; a read in between adds one product of two vectors. `choices` is an update where items have choice
+  vectors, which move the user's prior mean, compared with one without. Each figure is the smallest of many samples, all
+  taken in turn.
 - **topk**: `Predictor::topk` over a real store, ten slots of `n` given items, 64 warm users of 50 observations, random
   ids of 12 characters that are made just before they are asked for, the decision record included; medians and p99 of
   both sides in turns of twenty rankings. The prediction cache is off. The baseline finds the same rows through a

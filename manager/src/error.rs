@@ -87,7 +87,7 @@ pub enum ManagerError {
     #[error("study {study} has found no settings with a lower loss than the present ones; the model keeps these")]
     StudyWithoutResult { study: String },
     /// Data of a study leave the node only for a trial.
-    #[error("no worker on another machine has a trial of study {study}; ask for one by POST /v1/studies/{study}/ask")]
+    #[error("this worker has no trial of study {study}; ask for one by POST /v1/studies/{study}/ask")]
     StudyWithoutRemote { study: String },
     #[error("model {model} is being retrained already by {job}; wait for it, GET /v1/jobs/{job}")]
     JobRunning { model: ModelName, job: JobId },

@@ -76,8 +76,7 @@ pub use settings::{
     TrainerLimits, TrainerSettings, Trainers, TrainingOptions, Triggers, Volume,
 };
 pub use studies::{
-    Applied, NewStudy, OfTrial, OutgoingData, RemoteAsked, RemoteTrial, Reporter, Studies, StudyRecord, TrialData,
-    TrialWorker,
+    Applied, NewStudy, OfTrial, OutgoingData, RemoteAsked, RemoteTrial, Studies, StudyRecord, TrialData, TrialWorker,
 };
 pub use study_id::StudyId;
 pub use training::{Cause, Job, JobState, ReadingTraining, TrainFrom, TrainRequest, Training};

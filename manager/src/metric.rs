@@ -1,7 +1,10 @@
 //! Metrics for mean losses. The loss of a single prediction is [`Loss::prediction_loss`].
 
 use celeris_model::Loss;
+use celeris_study::StudyError;
 use serde::{Deserialize, Serialize};
+
+use crate::error::ManagerError;
 
 /// Metric in which the mean of a model's losses is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +46,22 @@ impl Metric {
             Self::LogLoss => "log_loss",
             Self::Rank => "rank",
         }
+    }
+
+    /// Checks a loss of a trial that a worker on another machine has told.
+    ///
+    /// # Errors
+    /// `Study` if it is out of the metric's range.
+    pub(crate) fn check(self, value: f64) -> Result<(), ManagerError> {
+        let (most, range) = match self {
+            Self::Rmse | Self::LogLoss => (f64::INFINITY, "at least 0"),
+            Self::Rank => (1.0, "from 0 to 1"),
+        };
+        if (0.0..=most).contains(&value) {
+            return Ok(());
+        }
+        let problem = format!("must be {range}, as any {}, got {value}", self.name());
+        Err(StudyError::Field { field: "value".to_owned(), problem }.into())
     }
 
     /// Converts a mean loss to this metric.

@@ -18,15 +18,13 @@ pub struct Collaborative {
     /// A result is kept as a start for others if its loss is lower by more than this than that of
     /// the result which is kept so far.
     pub delta: f64,
-    /// Number of consecutive reports without a lower loss after which a trial is stopped.
-    pub epochs: u32,
     /// Settings that must be equal for a trial to continue from another, such as its dimension.
     pub same: Vec<String>,
 }
 
 impl Default for Collaborative {
     fn default() -> Self {
-        Self { alpha: 0.5, decay: 0.9, delta: 0.0, epochs: 5, same: Vec::new() }
+        Self { alpha: 0.5, decay: 0.9, delta: 0.0, same: Vec::new() }
     }
 }
 
@@ -49,9 +47,6 @@ impl Collaborative {
         }
         if !(self.delta.is_finite() && self.delta >= 0.0) {
             return Err(StudyError::field("collaborative.delta", format!("must be 0 or above, got {}", self.delta)));
-        }
-        if self.epochs == 0 {
-            return Err(StudyError::field("collaborative.epochs", "must be 1 or above, got 0"));
         }
         Ok(())
     }

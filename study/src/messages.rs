@@ -57,14 +57,3 @@ pub enum Asked {
     /// There will be none.
     Ended,
 }
-
-/// The reply to a worker that reports a loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    Continue,
-    /// The trial is not worth its end: tell the loss that it has.
-    Stop,
-    /// The loss is the lowest so far: keep the result, others may continue from it.
-    Put,
-}

@@ -45,10 +45,6 @@ pub struct Settings {
     /// The study ends after this many complete trials in a row without a lower loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<u32>,
-    /// Whether a trial is stopped if its first reports are worse than those of most others
-    /// ([`crate::early_stop`]).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub early_stop: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collaborative: Option<Collaborative>,
     /// Seed of all random numbers.

@@ -5,14 +5,13 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::collaborative::Start;
-use crate::early_stop::{expected_loss, is_hopeless};
 use crate::error::StudyError;
 use crate::history::History;
 use crate::importance::importance;
-use crate::messages::{Asked, Assignment, Verdict, Worker};
+use crate::messages::{Asked, Assignment, Worker};
 use crate::settings::Settings;
 use crate::space::Params;
-use crate::trial::{ATTEMPTS_MAX, Outcome, REPORTS_MAX, Report, Trial, TrialState};
+use crate::trial::{DEATHS_MAX, Outcome, Trial, TrialState};
 
 /// A study ends if this many trials in a row fail.
 const FAILURES_MAX: u32 = 5;
@@ -53,7 +52,7 @@ pub struct Study {
     ended: Option<Ended>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept: Option<Kept>,
-    /// Complete and pruned trials since the lowest loss.
+    /// Complete trials since the lowest loss.
     without_gain: u32,
     /// Failed trials since the last complete one.
     failures: u32,
@@ -188,8 +187,6 @@ impl Study {
             trial.start = Start::Nothing;
         }
         (trial.began, trial.heard) = (now, now);
-        trial.reports.clear();
-        trial.pruning = false;
         let (params, start) = (trial.params.clone(), trial.start);
         Ok(Asked::Trial(Assignment { trial: trial.number, attempt: trial.attempts, params, start }))
     }
@@ -238,20 +235,19 @@ impl Study {
             start,
             state: TrialState::Abandoned,
             attempts: 0,
+            deaths: 0,
             worker: String::new(),
             remote: false,
-            pruning: false,
             began: now,
             ended: None,
             heard: now,
-            reports: Vec::new(),
             outcome: None,
             error: None,
         });
     }
 
     /// What samplers know. A failed trial counts as the worst complete one, so that they keep away
-    /// from it; a pruned one with the loss that is expected of it.
+    /// from it.
     fn history(&self) -> History {
         let worst = self.trials.iter().filter_map(Trial::loss).reduce(f64::max);
         let mut history = History::default();
@@ -259,7 +255,6 @@ impl Study {
             let Some(position) = self.settings.space.position_of(&trial.params) else { continue };
             let loss = match trial.state {
                 TrialState::Complete => trial.loss(),
-                TrialState::Pruned => expected_loss(&self.trials, trial),
                 TrialState::Failed => worst,
                 TrialState::Running | TrialState::Abandoned => {
                     history.pending.push(position);
@@ -285,60 +280,21 @@ impl Study {
     ///
     /// # Errors
     /// `UnknownTrial`, `NotRunning`.
-    pub fn renew(&mut self, (trial, attempt): (u32, u32), now: i64) -> Result<Verdict, StudyError> {
-        let is_stopped = self.ended == Some(Ended::Stopped);
-        let of = self.running_trial(trial, attempt)?;
-        of.heard = now;
-        Ok(if is_stopped || of.pruning { Verdict::Stop } else { Verdict::Continue })
-    }
-
-    /// A worker reports the loss of its trial so far.
-    ///
-    /// # Errors
-    /// `UnknownTrial`, `NotRunning`, `NotFinite`; `Field` if the epoch is not above that of the last report.
-    pub fn report(&mut self, (trial, attempt): (u32, u32), report: Report, now: i64) -> Result<Verdict, StudyError> {
-        Outcome::of(report.value).check()?;
-        let last = self.running_trial(trial, attempt)?.reports.last().map_or(0, |last| last.epoch);
-        if report.epoch <= last {
-            let problem = format!("must be above {last}, that of the last report, got {}", report.epoch);
-            return Err(StudyError::field("epoch", problem));
-        }
-        if self.renew((trial, attempt), now)? == Verdict::Stop {
-            return Ok(Verdict::Stop);
-        }
-        let of = &mut self.trials[trial as usize];
-        if of.reports.len() < REPORTS_MAX {
-            of.reports.push(report);
-        }
-        let collaborative = self.settings.collaborative.as_ref();
-        if collaborative.is_some_and(|settings| of.has_stalled(settings.epochs)) {
-            return Ok(Verdict::Stop);
-        }
-        // Others are compared with the present settings, which are tried to the end.
-        let is_pruned =
-            self.settings.early_stop && trial != 0 && is_hopeless(&self.trials, &self.trials[trial as usize].reports);
-        if is_pruned {
-            self.trials[trial as usize].pruning = true;
-            return Ok(Verdict::Stop);
-        }
-        Ok(if self.keep_if_lower(trial, report.value) { Verdict::Put } else { Verdict::Continue })
+    pub fn renew(&mut self, (trial, attempt): (u32, u32), now: i64) -> Result<(), StudyError> {
+        self.running_trial(trial, attempt)?.heard = now;
+        Ok(())
     }
 
     /// Keeps the result of a trial for others if it is here and its loss is low enough.
-    fn keep_if_lower(&mut self, trial: u32, loss: f64) -> bool {
-        let Some(collaborative) = &self.settings.collaborative else { return false };
-        if self.trials[trial as usize].remote {
-            return false;
-        }
+    fn keep_if_lower(&mut self, trial: u32, loss: f64) {
+        let Some(collaborative) = &self.settings.collaborative else { return };
         let is_lower = self.kept.is_none_or(|kept| loss < kept.loss - collaborative.delta);
-        if is_lower {
+        if is_lower && !self.trials[trial as usize].remote {
             self.kept = Some(Kept { trial, loss });
         }
-        is_lower
     }
 
-    /// A worker tells the result of its trial: its loss, or why there is none. The loss of a trial that was to stop
-    /// early counts as no result.
+    /// A worker tells the result of its trial: its loss, or why there is none.
     ///
     /// # Errors
     /// `UnknownTrial`, `NotRunning`, `NotFinite`.
@@ -355,11 +311,6 @@ impl Study {
         let of = self.running_trial(trial, attempt)?;
         (of.ended, of.heard) = (Some(now), now);
         match outcome {
-            Ok(outcome) if of.pruning => {
-                (of.state, of.outcome) = (TrialState::Pruned, Some(outcome));
-                self.failures = 0;
-                self.without_gain += 1;
-            }
             Ok(outcome) => {
                 (of.state, of.outcome) = (TrialState::Complete, Some(outcome));
                 self.failures = 0;
@@ -384,12 +335,18 @@ impl Study {
     /// `UnknownTrial`, `NotRunning`.
     pub fn abandon(&mut self, (trial, attempt): (u32, u32), now: i64) -> Result<(), StudyError> {
         let of = self.running_trial(trial, attempt)?;
-        of.reports.clear();
-        if of.attempts >= ATTEMPTS_MAX {
-            return self.tell((trial, attempt), Err(format!("its worker died {ATTEMPTS_MAX} times")), now);
+        of.deaths += 1;
+        if of.deaths >= DEATHS_MAX {
+            return self.tell((trial, attempt), Err(format!("its worker died {DEATHS_MAX} times")), now);
         }
         of.state = TrialState::Abandoned;
         Ok(())
+    }
+
+    /// Takes the trials of remote workers back, whose data must not be used any more. They are asked for again.
+    pub fn recall_remote(&mut self) {
+        let remote = self.trials.iter_mut().filter(|trial| trial.state == TrialState::Running && trial.remote);
+        remote.for_each(|trial| trial.state = TrialState::Abandoned);
     }
 
     /// Abandons the running trials for which `is_dead` holds.

@@ -6,15 +6,11 @@ use crate::collaborative::Start;
 use crate::error::StudyError;
 use crate::space::Params;
 
-/// Number of times that a trial is begun, if its workers die. A training that kills its machine is
-/// not tried for ever.
-pub const ATTEMPTS_MAX: u32 = 5;
+/// Workers that may die of one trial. A training that kills its machine is not tried for ever.
+pub const DEATHS_MAX: u32 = 5;
 
 /// Bytes of the name of a worker.
 pub const WORKER_BYTES_MAX: usize = 200;
-
-/// Reports of a trial that are kept.
-pub const REPORTS_MAX: usize = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -23,11 +19,9 @@ pub enum TrialState {
     Running,
     /// Its loss is known.
     Complete,
-    /// It was stopped early: its loss is that of its last report.
-    Pruned,
     /// It has no loss, and is not tried again.
     Failed,
-    /// Its worker has died. It is the next to be asked for, unless the study has ended.
+    /// Its worker has died, or must begin again. It is the next to be asked for, unless the study has ended.
     Abandoned,
 }
 
@@ -69,15 +63,6 @@ impl Outcome {
     }
 }
 
-/// The loss of a trial on its way.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Report {
-    /// How far the training has come, in its own count: trials are compared at equal ones.
-    pub epoch: u32,
-    pub value: f64,
-}
-
 /// A trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -90,14 +75,14 @@ pub struct Trial {
     pub state: TrialState,
     /// How often it was begun.
     pub attempts: u32,
+    /// How often its worker has died.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deaths: u32,
     /// The worker of the latest attempt.
     pub worker: String,
     /// Whether that is one on another machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub remote: bool,
-    /// Whether its worker was asked to stop it early.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub pruning: bool,
     /// When the latest attempt began, in Unix milliseconds.
     pub began: i64,
     /// When it ended; `None` while it runs or waits.
@@ -105,9 +90,6 @@ pub struct Trial {
     pub ended: Option<i64>,
     /// When its worker was last heard of.
     pub heard: i64,
-    /// Losses on the way, of the latest attempt.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reports: Vec<Report>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
     /// Why it failed.
@@ -115,25 +97,16 @@ pub struct Trial {
     pub error: Option<String>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 impl Trial {
     /// Its loss, if it has run to its end.
     #[must_use]
     pub fn loss(&self) -> Option<f64> {
         self.outcome.filter(|_| self.state == TrialState::Complete).map(|outcome| outcome.value)
-    }
-
-    /// The loss that it had reported at an epoch.
-    pub(crate) fn reported_at(&self, epoch: u32) -> Option<f64> {
-        self.reports.iter().find(|report| report.epoch == epoch).map(|report| report.value)
-    }
-
-    /// Whether the losses of the last `epochs` reports are not below the lowest before them.
-    pub(crate) fn has_stalled(&self, epochs: u32) -> bool {
-        let Some(before) = self.reports.len().checked_sub(epochs as usize).filter(|before| *before > 0) else {
-            return false;
-        };
-        let lowest = |reports: &[Report]| reports.iter().map(|report| report.value).fold(f64::INFINITY, f64::min);
-        lowest(&self.reports[before..]) >= lowest(&self.reports[..before])
     }
 
     /// Seconds of the latest attempt, if it has ended.

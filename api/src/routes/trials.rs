@@ -5,7 +5,6 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use celeris_manager::OfTrial;
-use celeris_study::Verdict;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -17,7 +16,7 @@ use crate::cluster::{PACE, written_body};
 use crate::error::ApiError;
 use crate::extract::{Body, InStudy, InTrial, Params};
 use crate::schema::studies::StudySummary;
-use crate::schema::trials::{AskTrial, AskedTrial, TrialDo, TrialReply, TrialReport, TrialResult};
+use crate::schema::trials::{AskTrial, AskedTrial, TrialReply, TrialReport, TrialResult};
 use crate::state::Node;
 
 pub fn router() -> OpenApiRouter<Node> {
@@ -46,25 +45,18 @@ async fn ask_trial(
     Ok(Json(node.manager.studies().ask(&study, &worker)?.into()))
 }
 
-/// Reports the loss of a trial so far, or that the worker is at work. Returns whether the trial goes on.
+/// Reports that a worker is at work on its trial, which is the worker's for another lease then.
 #[utoipa::path(post, path = "/v1/studies/{study}/trials/{trial}/report", tag = "studies", params(InTrial),
     request_body = TrialReport, responses((status = 200, body = TrialReply)))]
 async fn report_trial(
     State(node): State<Node>,
     asking: Asking,
     InTrial { study, trial }: InTrial,
-    Body(body): Body<TrialReport>,
+    Body(TrialReport { attempt }): Body<TrialReport>,
 ) -> Result<Json<TrialReply>, ApiError> {
     known(&node, &asking, &study)?;
-    let report = body.report().map_err(|missing| ApiError::field(missing, "`epoch` and `value` belong together"))?;
-    let of = OfTrial { study: &study, trial, attempt: body.attempt };
-    let (verdict, lease_until) = node.manager.studies().report(of, report)?;
-    let action = match verdict {
-        Verdict::Stop => TrialDo::Stop,
-        // What is trained elsewhere is not kept.
-        Verdict::Continue | Verdict::Put => TrialDo::Continue,
-    };
-    Ok(Json(TrialReply { action, lease_until }))
+    let lease_until = node.manager.studies().report(OfTrial { study: &study, trial, attempt })?;
+    Ok(Json(TrialReply { lease_until }))
 }
 
 /// Tells the result of a trial: its loss, or why it has none. A trial takes one result.

@@ -71,7 +71,7 @@ fn settings_pass_to_the_domain_and_back_whole() {
     assert_kept::<PopularityTrigger, manager::Popularity>(&popularity);
     let study = json!({
         "every": 90.0, "space": {"dim": {"int": [8, 64], "log": true}}, "trials": 9, "seconds": 60, "workers": 2,
-        "remote_workers": 3, "sampler": "tpe", "collaborative": true, "patience": 4, "early_stop": true, "then": "retrain",
+        "remote_workers": 3, "sampler": "tpe", "collaborative": true, "patience": 4, "then": "retrain",
     });
     assert_kept::<StudyTrigger, manager::ScheduledStudy>(&study);
     assert_kept::<Triggers, manager::Triggers>(&json!({

@@ -111,10 +111,6 @@ pub struct NewStudy {
     /// Ends the study after this many trials in a row without a lower loss; never by default.
     #[schema(minimum = 1, maximum = 500)]
     pub patience: Option<u32>,
-    /// Whether each trial makes a sketch of a few iterations first, and ends there if its loss is above the median of
-    /// those of complete trials. Trial 0, and those that continue from another, run to their end.
-    #[serde(default)]
-    pub early_stop: bool,
     /// What follows if better settings were found; nothing by default.
     pub then: Option<Then>,
     /// Seed of the trials; 1 by default.
@@ -140,7 +136,6 @@ impl TryFrom<NewStudy> for manager::NewStudy {
             sampler: new.sampler.map_or_else(Default::default, Into::into),
             collaborative: new.collaborative.then(Collaborative::default),
             patience: new.patience,
-            early_stop: new.early_stop,
             then: new.then.map(Into::into),
             seed: new.seed.unwrap_or(1),
             why: new.why.unwrap_or_else(|| "on request".to_owned()),
@@ -189,8 +184,6 @@ mirror_enum! {
         Running,
         /// Its loss is known.
         Complete,
-        /// It was stopped early: its loss is that of its last report.
-        Pruned,
         /// It has no loss, and is not tried again.
         Failed,
         /// The node has stopped meanwhile. It is tried again, unless the study has ended.
@@ -224,7 +217,7 @@ pub struct StudyTrial {
     /// The settings that it tries; empty in trial 0.
     #[schema(value_type = BTreeMap<String, SettingValue>)]
     pub params: Params,
-    /// Its loss; null unless it is complete or pruned.
+    /// Its loss; null unless it is complete.
     pub value: Option<f64>,
     /// Standard error of the loss.
     pub standard_error: Option<f64>,
@@ -303,8 +296,6 @@ pub struct StudyDescription {
     pub lease_seconds: u32,
     /// Whether trials continue from the best one so far.
     pub collaborative: bool,
-    /// Whether trials that begin worse than most others are stopped.
-    pub early_stop: bool,
     /// Trials in a row without a lower loss after which it ends.
     pub patience: Option<u32>,
     /// Seconds after which no trial begins.
@@ -375,7 +366,6 @@ impl From<StudyRecord> for StudyDescription {
             remote_workers: settings.remote_workers,
             lease_seconds: settings.lease_seconds,
             collaborative: settings.collaborative.is_some(),
-            early_stop: settings.early_stop,
             patience: settings.patience,
             seconds: settings.seconds,
             importance: record.search.importance(),

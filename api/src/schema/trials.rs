@@ -1,7 +1,7 @@
 //! Messages of workers that make trials of a study on other machines.
 
 use celeris_manager::RemoteAsked;
-use celeris_study::{Outcome, Params, Report};
+use celeris_study::{Outcome, Params};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -68,48 +68,16 @@ impl From<RemoteAsked> for AskedTrial {
     }
 }
 
-/// The loss of a trial so far. Without `value` the worker says only that it is at work.
+/// A worker that is at work on its trial.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialReport {
     pub attempt: u32,
-    /// How far the training has come, such as its iterations: trials are compared at equal ones. Above that of the
-    /// last report; needed with `value`.
-    #[schema(minimum = 1)]
-    pub epoch: Option<u32>,
-    /// The loss on the held-out observations.
-    pub value: Option<f64>,
-}
-
-impl TrialReport {
-    /// The report; `None` without a loss.
-    ///
-    /// # Errors
-    /// The field that is missing.
-    pub fn report(&self) -> Result<Option<Report>, &'static str> {
-        match (self.epoch, self.value) {
-            (Some(epoch), Some(value)) => Ok(Some(Report { epoch, value })),
-            (None, None) => Ok(None),
-            (Some(_), None) => Err("value"),
-            (None, Some(_)) => Err("epoch"),
-        }
-    }
-}
-
-/// Whether a trial goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TrialDo {
-    Continue,
-    /// It is not worth its end: tell the loss so far.
-    Stop,
 }
 
 /// The reply to a report.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TrialReply {
-    #[serde(rename = "do")]
-    pub action: TrialDo,
     /// When the trial is lost unless the worker is heard of again, in Unix milliseconds.
     pub lease_until: i64,
 }
@@ -146,8 +114,8 @@ impl TrialResult {
         }
         match (value, error) {
             (Some(value), None) => Ok(Ok(Outcome { value, standard_error, difference_error })),
-            (None, Some(error)) if error.len() <= ERROR_BYTES_MAX => Ok(Err(error)),
-            (None, Some(_)) => Err(("error", "has at most 1000 bytes")),
+            (None, Some(error)) if (1..=ERROR_BYTES_MAX).contains(&error.len()) => Ok(Err(error)),
+            (None, Some(_)) => Err(("error", "must have from 1 to 1000 bytes")),
             (Some(_), Some(_)) => Err(("error", "is given in place of `value`; leave one of them out")),
             (None, None) => Err(("value", "is missing: give the loss, or an `error`")),
         }

@@ -146,9 +146,6 @@ pub struct StudyTrigger {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 500)]
     pub patience: Option<u32>,
-    /// Whether trials that begin worse than most others are stopped.
-    #[serde(default)]
-    pub early_stop: bool,
     /// What follows if better settings were found; nothing by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Then>,
@@ -157,42 +154,18 @@ pub struct StudyTrigger {
 impl From<StudyTrigger> for manager::ScheduledStudy {
     fn from(trigger: StudyTrigger) -> Self {
         let StudyTrigger { every, space, trials, seconds, workers, remote_workers, .. } = trigger;
-        let StudyTrigger { sampler, collaborative, patience, early_stop, then, .. } = trigger;
+        let StudyTrigger { sampler, collaborative, patience, then, .. } = trigger;
         let (sampler, then) = (sampler.into(), then.map(Into::into));
-        Self {
-            every,
-            space,
-            trials,
-            seconds,
-            workers,
-            remote_workers,
-            sampler,
-            collaborative,
-            patience,
-            early_stop,
-            then,
-        }
+        Self { every, space, trials, seconds, workers, remote_workers, sampler, collaborative, patience, then }
     }
 }
 
 impl From<manager::ScheduledStudy> for StudyTrigger {
     fn from(scheduled: manager::ScheduledStudy) -> Self {
         let manager::ScheduledStudy { every, space, trials, seconds, workers, remote_workers, .. } = scheduled;
-        let manager::ScheduledStudy { sampler, collaborative, patience, early_stop, then, .. } = scheduled;
+        let manager::ScheduledStudy { sampler, collaborative, patience, then, .. } = scheduled;
         let (sampler, then) = (sampler.into(), then.map(Into::into));
-        Self {
-            every,
-            space,
-            trials,
-            seconds,
-            workers,
-            remote_workers,
-            sampler,
-            collaborative,
-            patience,
-            early_stop,
-            then,
-        }
+        Self { every, space, trials, seconds, workers, remote_workers, sampler, collaborative, patience, then }
     }
 }
 

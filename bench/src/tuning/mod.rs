@@ -75,7 +75,6 @@ fn regret(function: Function, sampler: Sampler, trials: u32, seed: u64) -> Resul
         lease_seconds: lease_seconds_default(),
         sampler,
         patience: None,
-        early_stop: false,
         collaborative: None,
         seed,
     };

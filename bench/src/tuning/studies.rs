@@ -1,4 +1,4 @@
-//! Studies of a node: the time of collaborative ones, of several workers and with early stopping, and what tuning gains.
+//! Studies of a node: the time of collaborative ones and of several workers, and what tuning gains.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -82,13 +82,6 @@ pub fn run(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     // Times, so that more is better.
     report.measured("workers=2", "s", one.seconds().unwrap_or(f64::NAN), two.seconds());
     let wide = json!({"dim": {"int": [4, 48], "log": true}, "regularization": {"float": [0.1, 10.0], "log": true}});
-    // The same trials with and without: those of a seed, whatever their losses.
-    let early = |early_stop: bool| {
-        node.study(&json!({"space": wide, "trials": trials, "sampler": "random", "early_stop": early_stop}))
-    };
-    let (whole, stopped) = (early(false)?, early(true)?);
-    report.measured("early_stop/time", "s", stopped.seconds().unwrap_or(f64::NAN), whole.seconds());
-    report.measured("early_stop/best", "loss", stopped.lowest().unwrap_or(f64::NAN), whole.lowest());
     let tuned = node.study(&json!({"space": wide, "trials": trials}))?;
     report.measured("tuned/loss", "loss", tuned.loss("best").unwrap_or(f64::NAN), tuned.loss("baseline"));
     node.server.stop()

@@ -84,9 +84,6 @@ struct StartArgs {
     /// Ends the study after this many trials in a row without a lower loss.
     #[arg(long, value_name = "N")]
     patience: Option<u32>,
-    /// Stops trials that begin worse than most others.
-    #[arg(long)]
-    early_stop: bool,
     /// Lets trials continue from what the best one so far has learnt.
     #[arg(long)]
     collaborative: bool,
@@ -165,7 +162,7 @@ fn start(args: &StartArgs) -> Result<(), Failure> {
             return Err(Failure::bad_input(format!("--search: {name} twice")));
         }
     }
-    let mut body = json!({"space": space, "collaborative": args.collaborative, "early_stop": args.early_stop});
+    let mut body = json!({"space": space, "collaborative": args.collaborative});
     let numbers = [
         ("trials", args.trials.map(u64::from)),
         ("seconds", args.seconds),

@@ -1,4 +1,4 @@
-//! Tells the node that a trial is at work, and hears whether it goes on.
+//! Reports to the node that a trial is at work, and hears whether it is still the worker's.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -40,7 +40,7 @@ impl Heartbeat {
         Self { shared, thread: Some(thread) }
     }
 
-    /// Stops the trial when the node says so.
+    /// Stops the trial when it is lost.
     pub fn stop(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.shared.stop)
     }
@@ -68,8 +68,7 @@ impl Shared {
         let body = json!({ "attempt": assigned.attempt });
         while !self.waits_until_over(every) {
             match sent_once(client, &assigned.path("report"), &body) {
-                Ok(reply) if reply["do"] == "stop" => self.stop.store(true, Ordering::Release),
-                Ok(_) => {}
+                Ok(_lease) => {}
                 Err(Unanswered::Away { why, .. }) => tracing::warn!(why, "the node does not answer"),
                 Err(Unanswered::Refused(_)) => {
                     self.is_lost.store(true, Ordering::Release);

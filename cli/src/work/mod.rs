@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use celeris_api::config;
-use celeris_manager::{ManagerError, RemoteTrial, Reporter, TrainingOptions};
+use celeris_manager::{ManagerError, RemoteTrial, TrainingOptions};
 use celeris_model::ModelName;
-use celeris_study::{Outcome, Verdict};
+use celeris_study::Outcome;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -172,24 +172,8 @@ impl Worker {
             *records = Some(Records::fetch(&self.client, assigned, of_worker).map_err(Made::Records)?);
         }
         let records = records.as_ref().expect("they were fetched");
-        let trial = RemoteTrial {
-            params: assigned.params.clone(),
-            threads: self.threads,
-            stop: heartbeat.stop(),
-            reporter: self.reporter(assigned),
-        };
+        let trial = RemoteTrial { params: assigned.params.clone(), threads: self.threads, stop: heartbeat.stop() };
         self.runtime.block_on(records.worker().run(trial)).map_err(Made::Trial)
-    }
-
-    /// Sends the losses on the way.
-    fn reporter(&self, assigned: &Assigned) -> Reporter {
-        let (client, assigned) = (Arc::clone(&self.client), assigned.clone());
-        Arc::new(move |report| {
-            let body = json!({"attempt": assigned.attempt, "epoch": report.epoch, "value": report.value});
-            // A node that does not answer cannot stop the trial; one that refuses is heard by the heartbeat.
-            let reply = sent_once(&client, &assigned.path("report"), &body).unwrap_or_default();
-            Ok(if reply["do"] == "stop" { Verdict::Stop } else { Verdict::Continue })
-        })
     }
 
     /// Tells the result, for a while also to a node that does not answer.

@@ -34,8 +34,6 @@ pub struct ScheduledStudy {
     pub collaborative: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<u32>,
-    #[serde(default)]
-    pub early_stop: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Then>,
 }

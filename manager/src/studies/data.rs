@@ -31,7 +31,6 @@ pub struct TrialData {
     pub(super) number: u64,
     pub(super) record: ModelRecord,
     pub(super) metric: Metric,
-    pub(super) early_stop: bool,
     /// The losses of trial 0.
     pub(super) baseline: Option<HeldOutLoss>,
     pub(super) holdout_from: Watermark,

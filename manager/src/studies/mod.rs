@@ -38,7 +38,6 @@ pub use self::data::TrialData;
 pub use self::parameters::SEARCHABLE;
 pub use self::record::{Applied, StudyRecord};
 pub use self::remote::{OfTrial, OutgoingData, RemoteAsked};
-pub use self::trial::Reporter;
 pub use self::worker::{RemoteTrial, TrialWorker};
 
 use self::running::now;
@@ -79,8 +78,6 @@ pub struct NewStudy {
     pub collaborative: Option<Collaborative>,
     /// Complete trials in a row without a lower loss after which the study ends.
     pub patience: Option<u32>,
-    /// Whether trials that begin worse than most others are stopped.
-    pub early_stop: bool,
     /// What follows if better settings were found.
     pub then: Option<Then>,
     pub seed: u64,
@@ -101,7 +98,6 @@ impl NewStudy {
             sampler,
             collaborative,
             patience,
-            early_stop,
             then,
         } = scheduled.clone();
         Self {
@@ -114,7 +110,6 @@ impl NewStudy {
             sampler,
             collaborative: collaborative.then(Collaborative::default),
             patience,
-            early_stop,
             then,
             seed,
             why: String::new(),
@@ -131,7 +126,7 @@ pub struct Studies {
     changing: Mutex<()>,
     /// Studies that are not closed, with the flag that stops their trials.
     open: Mutex<HashMap<StudyId, Arc<AtomicBool>>>,
-    /// Whether users were erased since the results kept for warm starts were checked.
+    /// Whether users may have been erased whose events running trials read.
     has_erased: AtomicBool,
 }
 
@@ -181,6 +176,7 @@ impl Studies {
             present: parameters::present(config, &new.space),
             holdout_from: from,
             watermark: to,
+            erased_users: 0,
             search,
             error: None,
             applied: None,
@@ -412,7 +408,6 @@ fn settings_of(new: &NewStudy, config: &ModelConfig) -> Result<Settings, Manager
         workers: new.workers,
         remote_workers: new.remote_workers,
         lease_seconds: new.lease_seconds,
-        early_stop: new.early_stop,
         sampler: new.sampler,
         patience: new.patience,
         collaborative: new.collaborative.clone().map(|collaborative| Collaborative { same, ..collaborative }),

@@ -45,6 +45,9 @@ pub struct StudyRecord {
     pub(super) holdout_from: Watermark,
     /// End of the part of the log that trials read.
     pub(super) watermark: Watermark,
+    /// Number of users erased since it began whose events its running trials do not read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) erased_users: u64,
     /// The search.
     pub search: Study,
     /// Why it has no result, or why its settings could not be applied.
@@ -58,6 +61,11 @@ pub struct StudyRecord {
     pub finished: Option<Timestamp>,
     /// Whether nothing is left to do: it has ended, and what follows was started.
     pub(super) closed: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl StudyRecord {

@@ -1,10 +1,10 @@
-//! Messages of workers on other machines: they ask for trials, report how these go, and tell their results.
+//! Messages of workers on other machines: they ask for trials, report that they are at work, and tell their results.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
 use celeris_storage::{CopyError, RegistryBatch};
-use celeris_study::{Asked, Assignment, Outcome, Report, StudyError, Verdict, Worker};
+use celeris_study::{Asked, Assignment, Outcome, StudyError, Worker};
 
 use super::data::{PROGRAM, TrialData};
 use super::record::StudyRecord;
@@ -71,36 +71,34 @@ impl Studies {
     pub fn ask(&self, study: &str, worker: &str) -> Result<RemoteAsked, ManagerError> {
         let term = self.registry.term()?;
         let id = self.get(study)?.study;
+        // A trial that begins now reads no erased user, and need not be taken back for one.
+        self.forget_erased(&id, &term)?;
         let (record, asked) =
             self.update(&id, &term, |study| Ok(study.search.ask(Worker::Remote(worker), now())?))?;
         Ok(match asked {
             Asked::Trial(assignment) => {
                 let lease_until = record.search.lease_until(now());
                 let lease_seconds = record.search.settings().lease_seconds;
-                RemoteAsked::Trial { assignment, lease_until, lease_seconds, data: self.data_number(&record)? }
+                RemoteAsked::Trial { assignment, lease_until, lease_seconds, data: record.erased_users }
             }
             Asked::Wait => RemoteAsked::Wait,
             Asked::Ended => RemoteAsked::Ended,
         })
     }
 
-    /// A worker says that it is at work, and the loss of its trial so far if it has one. Returns whether it goes on,
-    /// and the end of its lease in Unix milliseconds.
+    /// A worker reports that it is at work on its trial. Returns the end of its lease in Unix milliseconds.
     ///
     /// # Errors
-    /// `UnknownStudy`; `Study` if the trial is not the worker's any more or the report is invalid; or `Storage`, with
-    /// `NotOwner` unless this node leads.
-    pub fn report(&self, of: OfTrial<'_>, report: Option<Report>) -> Result<(Verdict, i64), ManagerError> {
+    /// `UnknownStudy`; `Study` if the trial is not the worker's any more; or `Storage`, with `NotOwner` unless this node
+    /// leads.
+    pub fn report(&self, of: OfTrial<'_>) -> Result<i64, ManagerError> {
         let term = self.registry.term()?;
         let record = self.get(of.study)?;
-        let (record, verdict) = self.update(&record.study, &term, |study| {
+        let (record, ()) = self.update(&record.study, &term, |study| {
             let of = remote_of(study, of)?;
-            Ok(match report {
-                Some(report) => study.search.report(of, report, now())?,
-                None => study.search.renew(of, now())?,
-            })
+            Ok(study.search.renew(of, now())?)
         })?;
-        Ok((verdict, record.search.lease_until(now())))
+        Ok(record.search.lease_until(now()))
     }
 
     /// A worker tells the result of its trial: its loss, or why there is none.
@@ -116,6 +114,7 @@ impl Studies {
         let id = self.get(of.study)?.study;
         let (record, ()) = self.update(&id, &term, |study| {
             let of = remote_of(study, of)?;
+            result.as_ref().map_or(Ok(()), |outcome| study.metric.check(outcome.value))?;
             Ok(study.search.tell(of, result, now())?)
         })?;
         if let Some(trial) = record.search.trials().get(of.trial as usize) {
@@ -129,22 +128,21 @@ impl Studies {
     /// observations leave the node.
     ///
     /// # Errors
-    /// `UnknownStudy`; `StudyWithoutRemote` if no worker on another machine has a trial of it; or `Storage`, with `NotOwner` unless
-    /// this node leads.
+    /// `UnknownStudy`; `StudyWithoutRemote` if the worker has no trial of it; or `Storage`, with `NotOwner` unless this
+    /// node leads.
     pub fn data(self: &Arc<Self>, study: &str, worker: &str) -> Result<OutgoingData, ManagerError> {
         self.registry.term()?;
         let record = self.get(study)?;
-        if !record.search.running().any(|trial| trial.remote) {
+        if !record.search.running().any(|trial| trial.remote && trial.worker == worker) {
             return Err(ManagerError::StudyWithoutRemote { study: study.to_owned() });
         }
         let Holdout { from: holdout_from, to: watermark } = record.holdout();
         let head = TrialData {
             program: PROGRAM.to_owned(),
             study: record.study.clone(),
-            number: self.data_number(&record)?,
+            number: self.erased_users(&record)?,
             record: model_of(&self.registry, &record)?,
             metric: record.metric,
-            early_stop: record.search.settings().early_stop,
             baseline: read_baseline(&self.studies_dir().join(record.study.as_str()).join(BASELINE)),
             holdout_from,
             watermark,
@@ -158,8 +156,8 @@ impl Studies {
         Ok(OutgoingData { studies: Arc::clone(self), head })
     }
 
-    /// Which data the trials of a study need now: the number of users who were erased since it began.
-    fn data_number(&self, record: &StudyRecord) -> Result<u64, ManagerError> {
+    /// Number of users who were erased since a study began and whose events its trials may have read.
+    pub(super) fn erased_users(&self, record: &StudyRecord) -> Result<u64, ManagerError> {
         let erasures = self.storage.log().erasures(&record.stream)?;
         let counts = |span| trained_on_erased(&record.watermark, span);
         Ok(erasures.iter().filter(|erasure| counts(ErasedSpan::from(*erasure))).count() as u64)

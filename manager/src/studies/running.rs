@@ -13,13 +13,13 @@ use celeris_study::{Asked, Assignment, Ended, Start, TrialState, Worker};
 use tracing::Instrument;
 
 use super::record::{Applied, StudyRecord};
-use super::trial::{Reporter, TrialRun, keep_baseline, model_of, outcome, read_baseline, run_trial, with_settings};
+use super::trial::{keep_baseline, model_of, outcome, read_baseline, run_trial, with_settings};
 use super::{BASELINE, Studies, parameters};
 use crate::comparison::HeldOutLoss;
 use crate::directories::remove_dir;
 use crate::error::ManagerError;
 use crate::leadership::Term;
-use crate::registry::{ErasedSpan, ModelRecord, trained_on_erased};
+use crate::registry::ModelRecord;
 use crate::settings::{ModelConfig, Then};
 use crate::study_id::StudyId;
 use crate::training::{Cause, Job, TrainFrom, TrainRequest, TrialPlan};
@@ -36,7 +36,6 @@ pub(super) fn now() -> i64 {
 pub(super) fn outcome_name(state: TrialState) -> &'static str {
     match state {
         TrialState::Complete => "complete",
-        TrialState::Pruned => "pruned",
         TrialState::Failed => "failed",
         TrialState::Running | TrialState::Abandoned => "abandoned",
     }
@@ -152,14 +151,8 @@ impl Studies {
             threads: NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN),
             stop: Arc::clone(&assigned.flag),
         };
-        let (studies, of) = (Arc::clone(self), assigned.clone());
-        let reporter: Reporter = Arc::new(move |report| {
-            let reported = |study: &mut StudyRecord| Ok(study.search.report(of.of(), report, now())?);
-            Ok(studies.update(&of.study, &of.term, reported)?.1)
-        });
         let record = with_settings(&model_of(&self.registry, study)?, params)?;
-        let run = TrialRun { record, plan, reporter: settings.early_stop.then_some(reporter) };
-        run_trial(&self.training, run, &assigned.term).await
+        run_trial(&self.training, &record, &plan, &assigned.term).await
     }
 
     /// Records the result of a trial of this node.
@@ -212,20 +205,18 @@ impl Studies {
         }
     }
 
-    /// Drops the result that is kept for warm starts, and gives the trials of other machines back, if users were
-    /// erased whose events these may have read: all users erased since the study began, which is on the safe side.
-    fn forget_erased(&self, study: &StudyId, term: &Term) -> Result<(), ManagerError> {
+    /// Drops the result that is kept for warm starts, and takes the trials of other machines back, if more users were
+    /// erased since: all of the stream count whose events these may have read, which is on the safe side.
+    pub(super) fn forget_erased(&self, study: &StudyId, term: &Term) -> Result<(), ManagerError> {
         let record = self.get(study.as_str())?;
-        if record.search.needed().is_empty() && !record.search.running().any(|trial| trial.remote) {
-            return Ok(());
-        }
-        let erasures = self.storage.log().erasures(&record.stream)?;
-        if !erasures.iter().any(|erasure| trained_on_erased(&record.watermark, ErasedSpan::from(erasure))) {
+        let erased_users = self.erased_users(&record)?;
+        if erased_users <= record.erased_users {
             return Ok(());
         }
         let (record, needed) = self.update(study, term, |study| {
+            study.erased_users = erased_users;
             study.search.drop_kept();
-            study.search.abandon_where(|trial| trial.remote, now());
+            study.search.recall_remote();
             Ok(study.search.needed())
         })?;
         // Trials that continue from it are running; they start again without the users.

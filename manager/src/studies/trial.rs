@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use celeris_study::{Outcome, Params, Report, Verdict};
+use celeris_study::{Outcome, Params};
 
 use super::parameters;
 use super::record::StudyRecord;
@@ -17,25 +17,6 @@ use crate::training::{Training, TrialPlan};
 
 /// Held-out observations below which a loss says nothing.
 const OBSERVATIONS_MIN: u64 = 20;
-
-/// Iterations of the *sketch* of a trial, by which it is decided whether it is worth its end.
-///
-/// Of 14 trials of `dim` and `regularization` on ml-latest-small, the losses of sketches and of whole trainings, of about
-/// 20 iterations, had a rank correlation of 0.34 with 4, 0.59 with 6 and 0.80 with 8, where the best trial was the best
-/// sketch too.
-const SKETCH_ITERATIONS: u32 = 8;
-
-/// Takes the reports of a trial and says whether it goes on. May block the thread.
-pub type Reporter = Arc<dyn Fn(Report) -> Result<Verdict, ManagerError> + Send + Sync>;
-
-/// A trial to run.
-pub(super) struct TrialRun {
-    /// The model with the settings of the trial.
-    pub(super) record: ModelRecord,
-    pub(super) plan: TrialPlan,
-    /// Where it reports, if its study stops trials early.
-    pub(super) reporter: Option<Reporter>,
-}
 
 /// The model as the trials of a study have it, without the settings of a trial: settings that are searched have
 /// the values of the start, also if the model was configured since.
@@ -60,38 +41,21 @@ pub(super) fn with_settings(record: &ModelRecord, params: &Params) -> Result<Mod
     Ok(ModelRecord { config: parameters::with(&record.config, params)?, ..record.clone() })
 }
 
-/// Trains with the settings of a trial and evaluates the result. The result stays in the folder of the plan.
-///
-/// If the study stops trials early, a *sketch* comes first, which is the same training of a few iterations: the loss
-/// of its posteriors is of the same kind as that of the trial, whatever the trainer. A trial that continues from
-/// another has no sketch, which could not be compared, and takes little longer than one.
+/// Trains with the settings of a trial and evaluates the result, which stays in the folder of the plan.
 ///
 /// # Errors
 /// If the training fails, as for any job; `Trainer` if too few observations were held out.
 pub(super) async fn run_trial(
     training: &Arc<Training>,
-    run: TrialRun,
+    record: &ModelRecord,
+    plan: &TrialPlan,
     term: &Term,
 ) -> Result<HeldOutLoss, ManagerError> {
-    let TrialRun { record, plan, reporter } = run;
-    let iterations = record.config.trainer.iterations.unwrap_or(u32::MAX);
-    if let Some(reporter) = reporter.filter(|_| plan.warm_start.is_none() && iterations > SKETCH_ITERATIONS) {
-        let mut sketch = record.clone();
-        sketch.config.trainer.iterations = Some(SKETCH_ITERATIONS);
-        let (loss, value) = judged(training.try_settings(&sketch, &plan, term).await?)?;
-        let report = Report { epoch: SKETCH_ITERATIONS, value };
-        let verdict = tokio::task::spawn_blocking(move || reporter(report)).await;
-        // A panic fails the trial; its message is in the node's log.
-        let verdict = verdict.map_err(|panic| ManagerError::Trainer { reason: panic.to_string() })??;
-        if verdict == Verdict::Stop {
-            return Ok(loss);
-        }
-    }
-    judged(training.try_settings(&record, &plan, term).await?).map(|(loss, _)| loss)
+    judged(training.try_settings(record, plan, term).await?)
 }
 
-/// A loss that says something, with its value.
-fn judged(loss: HeldOutLoss) -> Result<(HeldOutLoss, f64), ManagerError> {
+/// A loss that says something.
+fn judged(loss: HeldOutLoss) -> Result<HeldOutLoss, ManagerError> {
     if loss.observations < OBSERVATIONS_MIN {
         let reason = format!(
             "only {} observations were held out, too few to judge settings; send more, or raise gate.holdout_share",
@@ -99,13 +63,11 @@ fn judged(loss: HeldOutLoss) -> Result<(HeldOutLoss, f64), ManagerError> {
         );
         return Err(ManagerError::Trainer { reason });
     }
-    match loss.value {
-        Some(value) => Ok((loss, value)),
-        None => {
-            let reason = "the version predicts values that are not finite numbers".to_owned();
-            Err(ManagerError::Trainer { reason })
-        }
+    if loss.value.is_none() {
+        let reason = "the version predicts values that are not finite numbers".to_owned();
+        return Err(ManagerError::Trainer { reason });
     }
+    Ok(loss)
 }
 
 /// The outcome of a trial, compared with the losses of trial 0, as far as there are any.

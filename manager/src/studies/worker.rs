@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use celeris_study::{Outcome, Params};
 
 use super::data::TrialData;
-use super::trial::{Reporter, TrialRun, outcome, run_trial, with_settings};
+use super::trial::{outcome, run_trial, with_settings};
 use crate::directories::remove_dir;
 use crate::error::ManagerError;
 use crate::leadership::Term;
@@ -22,8 +22,6 @@ pub struct RemoteTrial {
     pub threads: NonZeroUsize,
     /// Stops it.
     pub stop: Arc<AtomicBool>,
-    /// Takes its reports.
-    pub reporter: Reporter,
 }
 
 /// Runs trials of one study as the node that leads it does: by the same trainer, on the same records, and evaluated
@@ -61,13 +59,10 @@ impl TrialWorker {
     /// # Errors
     /// If the training fails, as for any job; `Trainer` if it was stopped, or too few observations were held out.
     pub async fn run(&self, trial: RemoteTrial) -> Result<Outcome, ManagerError> {
-        let RemoteTrial { params, threads, stop, reporter } = trial;
-        let run = TrialRun {
-            record: with_settings(&self.record, &params)?,
-            plan: TrialPlan { holdout: self.data.holdout(), dir: self.dir.clone(), warm_start: None, threads, stop },
-            reporter: self.data.early_stop.then_some(reporter),
-        };
-        let ended = run_trial(&self.training, run, &self.term).await;
+        let RemoteTrial { params, threads, stop } = trial;
+        let record = with_settings(&self.record, &params)?;
+        let plan = TrialPlan { holdout: self.data.holdout(), dir: self.dir.clone(), warm_start: None, threads, stop };
+        let ended = run_trial(&self.training, &record, &plan, &self.term).await;
         remove_dir(&self.dir)?;
         Ok(outcome(&ended?, self.data.baseline.as_ref(), self.data.metric))
     }

@@ -31,8 +31,17 @@ pub(super) struct Reading {
     stream: StreamName,
     /// End of the part that it reads.
     watermark: Watermark,
+    /// End of the log when it began: users who were erased by then are not in what it reads.
+    began_at: Watermark,
     /// Latest time at which its input is removed, if it is the last attempt.
     let_through_until: Option<Timestamp>,
+}
+
+impl Reading {
+    /// Whether it has read events of a user who was erased since it began.
+    fn has_read(&self, erased: ErasedSpan) -> bool {
+        trained_on_erased(&self.watermark, erased) && self.began_at.get(erased.partition) < erased.at
+    }
 }
 
 /// A training in progress that has read events of an erased user.
@@ -83,10 +92,12 @@ impl Readings {
     ) -> Arc<ReadingJob> {
         // Under the lock: an erasure that is not yet durable here will see this entry.
         let mut readings = self.by_job.lock();
+        let began_at = self.storage.log().watermark(stream);
         let reading = Reading {
             model: model.clone(),
             stream: stream.clone(),
-            watermark: up_to(self.storage.log().watermark(stream)),
+            watermark: up_to(began_at.clone()),
+            began_at,
             let_through_until: attempt.let_through_until(),
         };
         readings.insert(job.clone(), reading.clone());
@@ -103,9 +114,7 @@ impl Readings {
     #[must_use]
     pub fn of_erased(&self, stream: &StreamName, erased: ErasedSpan, at: Timestamp) -> Vec<ReadingTraining> {
         let readings = self.by_job.lock();
-        let affected = readings
-            .iter()
-            .filter(|(_, reading)| reading.stream == *stream && trained_on_erased(&reading.watermark, erased));
+        let affected = readings.iter().filter(|(_, reading)| reading.stream == *stream && reading.has_read(erased));
         let training = |(job, reading): (&JobId, &Reading)| ReadingTraining {
             job: job.clone(),
             model: reading.model.clone(),
@@ -142,7 +151,7 @@ impl ReadingJob {
             return Ok(());
         }
         let erasures = self.readings.storage.log().erasures(&self.reading.stream)?;
-        if erasures.iter().any(|erasure| trained_on_erased(&self.reading.watermark, ErasedSpan::from(erasure))) {
+        if erasures.iter().any(|erasure| self.reading.has_read(ErasedSpan::from(erasure))) {
             return Err(ManagerError::Outdated);
         }
         Ok(())

@@ -1,6 +1,5 @@
 use celeris_study::{
-    Asked, Assignment, Collaborative, Ended, Outcome, Report, Sampler, Settings, Start, Study, StudyError, TrialState,
-    Verdict, Worker,
+    Asked, Assignment, Collaborative, Ended, Outcome, Sampler, Settings, Start, Study, StudyError, TrialState, Worker,
 };
 
 use crate::functions::Function;
@@ -25,10 +24,6 @@ fn next_of(study: &mut Study, worker: Worker, now: i64) -> Assignment {
 fn tell(study: &mut Study, assignment: &Assignment, value: f64) {
     let outcome = Ok(Outcome { standard_error: Some(0.1), ..Outcome::of(value) });
     study.tell((assignment.trial, assignment.attempt), outcome, 1).unwrap();
-}
-
-fn report(epoch: u32, value: f64) -> Report {
-    Report { epoch, value }
 }
 
 fn reread(study: &Study) -> Study {
@@ -117,9 +112,8 @@ fn a_study_ends_by_patience_time_request_or_failures() {
     assert!(study.is_over() && study.best().is_some(), "a trial that has begun counts");
 
     let mut study = begun(four());
-    let trial = next(&mut study, 0);
+    next(&mut study, 0);
     study.stop();
-    assert_eq!(study.report((trial.trial, trial.attempt), report(1, 1.0), 0), Ok(Verdict::Stop));
     assert_eq!((study.ended(), study.is_over()), (Some(Ended::Stopped), false));
 
     let mut study = begun(four());
@@ -163,7 +157,7 @@ fn messages_of_a_worker_that_has_lost_its_trial_change_nothing() {
     let outdated = (baseline.trial, baseline.attempt);
     let outcome = Outcome::of(1.0);
     let lost = StudyError::NotRunning { trial: 0, attempt: 1 };
-    assert_eq!(study.report(outdated, report(1, 1.0), 0), Err(lost.clone()));
+    assert_eq!(study.renew(outdated, 0), Err(lost.clone()));
     assert_eq!(study.tell(outdated, Ok(outcome), 0), Err(lost.clone()));
     assert_eq!(study.abandon(outdated, 0), Err(lost));
     assert_eq!(study.tell((7, 1), Ok(outcome), 0), Err(StudyError::UnknownTrial { trial: 7, last: 0 }));
@@ -222,23 +216,6 @@ fn the_share_of_trials_from_nothing_shrinks() {
 }
 
 #[test]
-fn reports_keep_improvements_and_stop_what_does_not_get_better() {
-    let mut wanted = settings(Function::Sphere, Sampler::Random, 9, 3);
-    wanted.collaborative = Some(Collaborative { epochs: 3, ..Collaborative::default() });
-    let mut study = begun(wanted);
-    let baseline = next(&mut study, 0);
-    tell(&mut study, &baseline, 5.0);
-    let trial = next(&mut study, 0);
-    let verdicts: Vec<Verdict> = [9.0, 4.0, 4.5, 4.0, 4.2]
-        .into_iter()
-        .zip(1..)
-        .map(|(value, epoch)| study.report((trial.trial, trial.attempt), report(epoch, value), 0).unwrap())
-        .collect();
-    assert_eq!(verdicts, [Verdict::Continue, Verdict::Put, Verdict::Continue, Verdict::Continue, Verdict::Stop]);
-    assert_eq!(study.kept(), Some(1));
-}
-
-#[test]
 fn a_result_that_must_not_be_used_is_no_start() {
     let mut wanted = settings(Function::Sphere, Sampler::Random, 9, 3);
     wanted.collaborative = Some(Collaborative { alpha: 0.0, ..Collaborative::default() });
@@ -287,7 +264,7 @@ fn a_remote_worker_that_is_not_heard_of_costs_its_trial() {
     let local = next(&mut study, 0);
     let (silent, heard) = (next_of(&mut study, REMOTE, 0), next_of(&mut study, REMOTE, 0));
     assert_eq!(study.lease_until(0), 10_000);
-    assert_eq!(study.renew((heard.trial, heard.attempt), 9_000), Ok(Verdict::Continue));
+    assert_eq!(study.renew((heard.trial, heard.attempt), 9_000), Ok(()));
     assert_eq!((study.expire(10_000), study.expire(10_001)), (0, 1));
     let lost = &study.trials()[silent.trial as usize];
     assert_eq!(lost.state, TrialState::Failed);
@@ -303,6 +280,24 @@ fn a_remote_worker_that_is_not_heard_of_costs_its_trial() {
 }
 
 #[test]
+fn a_trial_that_is_recalled_costs_its_worker_nothing() {
+    let mut study = begun(Settings { remote_workers: 1, ..settings(Function::Sphere, Sampler::Random, 9, 1) });
+    let baseline = next(&mut study, 0);
+    tell(&mut study, &baseline, 5.0);
+    let local = next(&mut study, 0);
+    let first = next_of(&mut study, REMOTE, 0);
+    for attempt in 2..=9 {
+        study.recall_remote();
+        let again = next_of(&mut study, REMOTE, 0);
+        assert_eq!((again.trial, again.attempt, &again.params), (first.trial, attempt, &first.params));
+    }
+    let late = study.tell((first.trial, 1), Ok(Outcome::of(1.0)), 0);
+    assert_eq!(late, Err(StudyError::NotRunning { trial: first.trial, attempt: 1 }));
+    tell(&mut study, &local, 4.0);
+    assert_eq!(study.trials()[local.trial as usize].state, TrialState::Complete, "trials of the node go on");
+}
+
+#[test]
 fn remote_trials_begin_from_nothing_and_others_do_not_continue_from_them() {
     let collaborative = Some(Collaborative { alpha: 0.0, ..Collaborative::default() });
     let both = Settings { remote_workers: 1, collaborative, ..settings(Function::Sphere, Sampler::Random, 9, 3) };
@@ -311,63 +306,10 @@ fn remote_trials_begin_from_nothing_and_others_do_not_continue_from_them() {
     tell(&mut study, &baseline, 5.0);
     let remote = next_of(&mut study, REMOTE, 0);
     assert_eq!(remote.start, Start::Nothing);
-    assert_eq!(study.report((remote.trial, 1), report(1, 1.0), 0), Ok(Verdict::Continue));
     tell(&mut study, &remote, 1.0);
     assert_eq!((study.kept(), study.best().unwrap().number), (Some(0), remote.trial));
     let local = next(&mut study, 0);
     assert_eq!(local.start, Start::Trial(0));
     study.abandon((local.trial, local.attempt), 0).unwrap();
     assert_eq!(next_of(&mut study, REMOTE, 0).start, Start::Nothing);
-}
-
-#[test]
-fn a_trial_worse_than_most_at_the_same_epoch_is_pruned() {
-    let early = Settings { early_stop: true, patience: Some(9), ..settings(Function::Sphere, Sampler::Random, 40, 3) };
-    let mut study = begun(early);
-    let baseline = next(&mut study, 0);
-    tell(&mut study, &baseline, 2.0);
-    let mut step = |at_first: f64, at_last: f64| {
-        let trial = next(&mut study, 0);
-        let verdict = study.report((trial.trial, trial.attempt), report(4, at_first), 0).unwrap();
-        let value = if verdict == Verdict::Stop { at_first } else { at_last };
-        tell(&mut study, &trial, value);
-        let told = study.trials()[trial.trial as usize].clone();
-        (verdict, told.state, told.loss())
-    };
-    // The first ones say what is usual, as bad as they are.
-    for (first, last) in [(9.0, 8.0), (3.0, 1.0), (4.0, 1.5), (5.0, 2.5)] {
-        assert_eq!(step(first, last), (Verdict::Continue, TrialState::Complete, Some(last)));
-    }
-    // The median of their reports is 4.5.
-    assert_eq!(step(4.6, 0.1), (Verdict::Stop, TrialState::Pruned, None));
-    assert_eq!(step(4.5, 1.1), (Verdict::Continue, TrialState::Complete, Some(1.1)));
-    assert_eq!(study.best().unwrap().number, 2, "the loss of a pruned trial is none");
-    let last = study.trials().last().unwrap().clone();
-    assert_eq!(study.report((last.number, 1), report(5, 1.0), 0), Err(StudyError::NotRunning { trial: 6, attempt: 1 }));
-    let trial = next(&mut study, 0);
-    study.report((trial.trial, 1), report(4, 0.5), 0).unwrap();
-    let repeated = study.report((trial.trial, 1), report(4, 0.5), 0);
-    assert!(matches!(repeated, Err(StudyError::Field { field, .. }) if field == "epoch"));
-    // At another epoch there is nothing to compare with.
-    assert_eq!(study.report((trial.trial, 1), report(5, 99.0), 0), Ok(Verdict::Continue));
-    assert_eq!(reread(&study), study);
-}
-
-#[test]
-fn early_stopping_keeps_the_best_trial_of_curves_that_do_not_cross() {
-    let function = Function::Mixed;
-    let mut study = begun(Settings { early_stop: true, ..settings(function, Sampler::Gp, 40, 5) });
-    let mut now = 0;
-    while let Ok(Asked::Trial(trial)) = study.ask(Worker::Local, now) {
-        now += 1000;
-        let value = if trial.trial == 0 { 1e3 } else { function.value(&trial.params) };
-        // A training that has come half way is worse by as much for all.
-        let verdict = study.report((trial.trial, trial.attempt), report(1, value + 3.0), now).unwrap();
-        let value = if verdict == Verdict::Stop { value + 3.0 } else { value };
-        study.tell((trial.trial, trial.attempt), Ok(Outcome::of(value)), now).unwrap();
-    }
-    let of = |state| study.trials().iter().filter(|trial| trial.state == state).collect::<Vec<_>>();
-    let lowest = study.trials()[1..].iter().map(|trial| function.value(&trial.params)).fold(f64::INFINITY, f64::min);
-    assert_eq!(study.best().unwrap().loss(), Some(lowest), "the best of all trials was not stopped");
-    assert!((8..33).contains(&of(TrialState::Pruned).len()), "{} of 41 trials", of(TrialState::Pruned).len());
 }

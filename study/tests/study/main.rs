@@ -22,7 +22,6 @@ fn settings(function: Function, sampler: celeris_study::Sampler, trials: u32, se
         lease_seconds: lease_seconds_default(),
         sampler,
         patience: None,
-        early_stop: false,
         collaborative: None,
         seed,
     }

@@ -248,3 +248,18 @@ fn the_command_starts_watches_and_applies_a_study() {
         assert!(refused.code == Some(2) && refused.stderr.contains(problem), "{refused:?}");
     }
 }
+
+#[test]
+fn users_who_are_erased_meanwhile_end_no_study() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_node, client, films) = rated(dir.path(), &json!({"name": "films", "dim": 1}));
+    let body = json!({"space": {"dim": {"int": [3, 8]}}, "trials": 6, "collaborative": true});
+    let id = start(&films, &body);
+    let complete = || client.get(&format!("/v1/studies/{id}")).expect(200)["complete"].as_u64().unwrap();
+    for (user, before) in [(1, 0), (2, 1), (3, 3)] {
+        eventually("trials", || (complete() >= before).then_some(()));
+        films.delete(&format!("users/{user}")).expect(200);
+    }
+    let study = ended(&client, &id);
+    assert_eq!((&study["why_stopped"], &study["complete"]), (&json!("trials"), &json!(7)), "{study}");
+}
