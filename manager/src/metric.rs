@@ -48,7 +48,7 @@ impl Metric {
         }
     }
 
-    /// Checks a loss of a trial that a worker on another machine has told.
+    /// Checks a loss that a worker on another machine has found.
     ///
     /// # Errors
     /// `Study` if it is out of the metric's range.

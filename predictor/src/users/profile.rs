@@ -64,6 +64,7 @@ fn value_bytes(value: &Value) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use serde_json::json;
 
