@@ -12,7 +12,7 @@ use crate::numbers::count;
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 pub struct ProtocolArgs {
     /// Numbers of training ratings of a user; protocol `density` only, 5,10,20,40,80 by default.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = count)]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = count)]
     densities: Vec<usize>,
     /// Number of random orders of each user's ratings; protocol `density` only, 1 by default.
     #[arg(long, value_name = "N", value_parser = count)]

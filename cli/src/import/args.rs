@@ -15,7 +15,7 @@ const YEAR_2000: Timestamp = Timestamp(946_684_800_000);
 
 /// Reads CSV, TSV, JSON lines or Parquet, plain or gzip, and streams the rows into a running node.
 ///
-/// Columns are recognised by usual names (user_id, product_id, rating, created_at, …), --map names others. A file
+/// Columns are recognised by usual names (user_id, product_id, rating, created_at, ...), --map names others. A file
 /// is read twice: if the first reading finds a bad row, nothing is sent. Importing a file again counts nothing twice.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -53,13 +53,13 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER")]
     weight: Option<f32>,
     /// Columns that describe items: of a file of items, or of rows of feedback that repeat them. Lists are split at `|`.
-    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     attributes: Vec<String>,
     /// Columns that describe users: of a file of users, with a row for each. Lists are split at `|`.
-    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     user_attributes: Vec<String>,
     /// Columns that are fields of the context of their row, such as device,hour. Lists are split at `|`.
-    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     context: Vec<String>,
     /// The column of ids of observations; by default, ids are made of the file's name and the row's content.
     #[arg(long, value_name = "COLUMN")]

@@ -21,19 +21,19 @@ const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 pub struct RowArgs {
     /// Columns by role, such as user=customer_id,label=stars; roles are user, item, label, time, weight, feedback, id,
     /// decision, context. `ROLE=` means no column, also not a guessed one.
-    #[arg(long, value_name = "ROLE=COLUMN,…", value_delimiter = ',', value_parser = Wish::parse)]
+    #[arg(long, value_name = "ROLE=COLUMN,...", value_delimiter = ',', value_parser = Wish::parse)]
     map: Vec<Wish>,
     /// The label of every row, for data where each row means that something happened.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, conflicts_with = "label_from")]
     label: Option<f32>,
     /// The label of each kind of feedback, such as read=0.2,like=1; `KIND=` leaves rows of the kind out, and `*` stands for all others.
-    #[arg(long, value_name = "KIND=LABEL,…", value_delimiter = ',', value_parser = LabelOf::parse, conflicts_with_all = ["label", "label_from"])]
+    #[arg(long, value_name = "KIND=LABEL,...", value_delimiter = ',', value_parser = LabelOf::parse, conflicts_with_all = ["label", "label_from"])]
     label_of: Vec<LabelOf>,
     /// The column of labels: ratings or counts.
     #[arg(long, value_name = "COLUMN")]
     label_from: Option<String>,
     /// The names of the columns, for a file whose first line is data; of JSON lines, fields that the first lines do not have.
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     columns: Option<Vec<String>>,
     /// What separates the columns: one character, `tab` or `::`; guessed by default.
     #[arg(long, value_name = "CHARACTER", value_parser = Delimiter::parse)]

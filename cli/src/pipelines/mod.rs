@@ -75,7 +75,7 @@ struct ImportArgs {
     name: String,
     /// The fields that are the columns of an input, such as x=item.price,context.hour. Of LightGBM's models the input has no
     /// name: item.price,context.hour.
-    #[arg(long, value_name = "[NAME=]FIELD,…", required = true)]
+    #[arg(long, value_name = "[NAME=]FIELD,...", required = true)]
     input: Vec<String>,
     /// The output of an ONNX model to take; the last one by default.
     #[arg(long, value_name = "NAME")]
