@@ -2,23 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, Package, PackageId};
 use serde_json::{Value, json};
 
-use super::Release;
+use super::{Release, output};
 use crate::deps::SERVER;
 
 pub fn make(release: &Release) -> Result<Vec<u8>> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut command = MetadataCommand::new();
     command.current_dir(&release.root).features(CargoOpt::SomeFeatures(Vec::new()));
-    command.other_options(["--locked".to_owned(), "--filter-platform".to_owned(), target]);
+    command.other_options(["--locked".to_owned(), "--filter-platform".to_owned(), target.clone()]);
     let metadata = command.exec().context("cannot read the dependencies")?;
     let checksums = checksums(&fs::read_to_string(release.root.join("Cargo.lock"))?)?;
     let server = metadata.packages.iter().find(|package| package.name.as_str() == SERVER).context("no server")?;
-    let graph = linked(&metadata, &server.id)?;
+    let graph = linked(&metadata, &server.id, &built(release, &target)?)?;
     let component = |id: &PackageId| {
         let package = &metadata[id];
         component(package, checksums.get(&(package.name.to_string(), package.version.to_string())))
@@ -45,8 +46,28 @@ pub fn make(release: &Release) -> Result<Vec<u8>> {
     Ok(serde_json::to_vec_pretty(&document)?)
 }
 
-/// What a package links, at any depth, and what each of these links itself: neither its build nor its tests.
-fn linked(metadata: &Metadata, server: &PackageId) -> Result<BTreeMap<PackageId, Vec<PackageId>>> {
+/// Names and versions of what a build of the server compiles for it. The features that `cargo metadata` resolves are those of
+/// the whole workspace, its tests included.
+fn built(release: &Release, target: &str) -> Result<BTreeSet<(String, String)>> {
+    let mut command = Command::new("cargo");
+    command.current_dir(&release.root).args(["tree", "--locked", "--package", SERVER, "--edges", "normal"]);
+    command.args(["--target", target, "--prefix", "none", "--format", "{p}"]);
+    let tree = output(&mut command)?;
+    // Such as `serde v1.0.229`.
+    let package = |line: &str| {
+        let (name, rest) = line.split_once(" v")?;
+        Some((name.to_owned(), rest.split(' ').next()?.to_owned()))
+    };
+    Ok(tree.lines().filter_map(package).collect())
+}
+
+/// What a package links, at any depth, of the packages that are `built`, and what each of these links itself: neither its
+/// build nor its tests.
+fn linked(
+    metadata: &Metadata,
+    server: &PackageId,
+    built: &BTreeSet<(String, String)>,
+) -> Result<BTreeMap<PackageId, Vec<PackageId>>> {
     let resolve = metadata.resolve.as_ref().context("cargo metadata resolved no dependencies")?;
     let nodes: BTreeMap<&PackageId, &cargo_metadata::Node> =
         resolve.nodes.iter().map(|node| (&node.id, node)).collect();
@@ -54,7 +75,9 @@ fn linked(metadata: &Metadata, server: &PackageId) -> Result<BTreeMap<PackageId,
     while let Some(id) = next.pop() {
         let Some(node) = nodes.get(&id).filter(|_| !graph.contains_key(&id)) else { continue };
         let is_linked = |dependency: &&cargo_metadata::NodeDep| {
+            let package = &metadata[&dependency.pkg];
             dependency.dep_kinds.iter().any(|kind| kind.kind == DependencyKind::Normal)
+                && built.contains(&(package.name.to_string(), package.version.to_string()))
         };
         let on: Vec<PackageId> = node.deps.iter().filter(is_linked).map(|dependency| dependency.pkg.clone()).collect();
         next.extend(on.iter().cloned());
