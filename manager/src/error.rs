@@ -89,7 +89,7 @@ pub enum ManagerError {
     /// Data of a study leave the node only for a trial.
     #[error("this worker has no trial of study {study}; ask for one by POST /v1/studies/{study}/ask")]
     StudyWithoutRemote { study: String },
-    #[error("model {model} is being retrained already by {job}; wait for it, GET /v1/jobs/{job}")]
+    #[error("model {model} is being retrained already by {job}; wait for it, `celeris status` or GET /v1/jobs/{job}")]
     JobRunning { model: ModelName, job: JobId },
     /// The operation applies to models, not to selections of models.
     #[error("{model} selects among {arms} and has no versions of its own; ask one of these")]

@@ -282,13 +282,13 @@ impl Space {
 
     /// These values, or if they were tried the next ones in the order of the axes that were not, the last axis first. All
     /// may have been tried, and in a space without a number of points the values are taken as they are.
-    pub(crate) fn untried(&self, mut params: Params, tried: &[Params]) -> Params {
+    pub(crate) fn untried(&self, mut params: Params, tried: &[&Params]) -> Params {
         if self.points().is_none() {
             return params;
         }
         // Each step meets another of those that were tried.
         for _ in 0..tried.len() {
-            if !tried.contains(&params) {
+            if !tried.contains(&&params) {
                 break;
             }
             self.step(&mut params);

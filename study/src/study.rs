@@ -221,10 +221,9 @@ impl Study {
         let params = if is_baseline {
             Params::new()
         } else {
+            let tried: Vec<&Params> = self.trials.iter().map(|trial| &trial.params).collect();
             let params = self.settings.sampler.next(&self.settings.space, &self.history(), &mut rng);
-            self.settings
-                .space
-                .untried(params, &self.trials.iter().map(|trial| trial.params.clone()).collect::<Vec<_>>())
+            self.settings.space.untried(params, &tried)
         };
         let mut start = Start::Nothing;
         let may_continue = !is_baseline && worker == Worker::Local;

@@ -50,7 +50,7 @@ fn check_servers(urls: &[String], findings: &mut Findings) {
                 let text = |name: &str| greeting[name].as_str().unwrap_or("-").to_owned();
                 match check_version(&text("server_name"), &text("version")) {
                     Ok(()) => {
-                        findings.ok("NATS", format!("{} answers, version {}", without_login(url), text("version")))
+                        findings.ok("NATS", format!("{} answers, version {}", without_login(url), text("version")));
                     }
                     Err(error) => findings.refusal("NATS", error.to_string()),
                 }
