@@ -80,20 +80,28 @@ struct Revoke {
 struct At {
     #[command(flatten)]
     node: NodeArgs,
-    /// The data directory of a node that is stopped, in place of a running one: for the first key of a node, or when the
-    /// keys were lost.
+    /// The data directory of a node that is stopped, in place of a running one: for the first key of a node, also of one that
+    /// was never started, or when the keys were lost.
     #[arg(long, conflicts_with_all = ["url", "key_file"])]
     data_dir: Option<PathBuf>,
 }
 
 impl At {
-    /// The keys of the stopped node, if one is named.
+    /// The keys of the stopped node, if one is named. It must have been started before.
     fn stopped(&self) -> Result<Option<(Storage, ApiKeys)>, Failure> {
-        let Some(dir) = &self.data_dir else { return Ok(None) };
-        if !dir.join("FORMAT").exists() {
+        if let Some(dir) = self.data_dir.as_ref().filter(|dir| !dir.join("FORMAT").exists()) {
             let dir = dir.display();
-            return Err(Failure::bad_input(format!("{dir} is no data directory; start a node with it first")));
+            return Err(Failure::bad_input(format!(
+                "{dir} is no data directory, so it has no keys; `celeris keys create --role admin --name NAME --data-dir \
+                 {dir}` makes it with a first key"
+            )));
         }
+        self.stopped_or_new()
+    }
+
+    /// The same of a node that may not have been started yet: then the data directory is made.
+    fn stopped_or_new(&self) -> Result<Option<(Storage, ApiKeys)>, Failure> {
+        let Some(dir) = &self.data_dir else { return Ok(None) };
         let storage = Storage::open(dir.clone(), &StorageOptions::default())?;
         Ok(Some((storage.clone(), ApiKeys::of_store(storage)?)))
     }
@@ -114,7 +122,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 impl Create {
     fn run(&self) -> Result<(), Failure> {
         let expires = self.expires.map(|after| Timestamp::from(SystemTime::now() + after));
-        let key = match self.at.stopped()? {
+        let key = match self.at.stopped_or_new()? {
             Some((storage, keys)) => {
                 let grant = Grant {
                     roles: self.roles.iter().copied().collect(),
@@ -183,7 +191,7 @@ fn offline() -> Changer {
 fn table(reply: &Value) -> String {
     let keys = reply["keys"].as_array().map_or(&[][..], Vec::as_slice);
     if keys.is_empty() {
-        return "no keys: the node is open to whoever reaches it; make one by `celeris keys create`\n".to_owned();
+        return "no keys: the node is open to whoever reaches it; make one by `celeris keys create --role admin --name NAME`\n".to_owned();
     }
     let header = ["ID", "NAME", "ROLES", "FOR", "STATE"].map(str::to_owned);
     aligned(&std::iter::once(header).chain(keys.iter().map(row)).collect::<Vec<_>>())

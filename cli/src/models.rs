@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 pub fn table(reply: &Value) -> String {
     let models = reply["models"].as_array().map_or(&[][..], Vec::as_slice);
     if models.is_empty() {
-        return "no models; create one by POST /v1/models\n".to_owned();
+        return "no models; create one by POST /v1/models, as `celeris import FILE --dry-run` shows\n".to_owned();
     }
     let header = ["MODEL", "LOSS", "VERSION", "ITEMS", "OBSERVATIONS", "RECENT LOSS", "POLICY"].map(str::to_owned);
     let rows: Vec<[String; 7]> = std::iter::once(header).chain(models.iter().map(row)).collect();

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use celeris_api::tls;
+use rustls::CertificateError;
 use serde_json::Value;
 use ureq::http::{HeaderValue, Response, StatusCode};
 use ureq::middleware::{Middleware, MiddlewareNext};
@@ -269,7 +270,7 @@ impl NodeClient {
     fn once(&self, response: Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, Unanswered> {
         let response = match response {
             Ok(response) => response,
-            Err(error @ (ureq::Error::BadUri(_) | ureq::Error::Http(_))) => {
+            Err(error) if tls_problem(&error).is_some() || is_no_url(&error) => {
                 return Err(Unanswered::Refused(self.unreachable(&error)));
             }
             Err(error) => return Err(Unanswered::Away { why: error.to_string(), after: RETRY_AFTER }),
@@ -315,15 +316,63 @@ impl NodeClient {
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         let url = &self.url;
-        match error {
-            ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-                Failure::bad_input(format!("--url {url} is not a URL ({error}); write it like http://127.0.0.1:7117"))
-            }
-            _ => Failure::other(format!(
+        if is_no_url(error) {
+            let problem = format!("--url {url} is not a URL ({error}); write it like http://127.0.0.1:7117");
+            return Failure::bad_input(problem);
+        }
+        match tls_problem(error) {
+            Some(problem) => Failure::bad_input(format!("{url}: {problem}")),
+            None => Failure::other(format!(
                 "no node answers at {url} ({error}); start one by `celeris serve --data-dir data`, or name another by --url"
             )),
         }
     }
+}
+
+fn is_no_url(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_))
+}
+
+/// Why a connection was not encrypted as it should be, and what to do; `None` if something else is wrong.
+fn tls_problem(error: &ureq::Error) -> Option<String> {
+    let error = match error {
+        // A server that encrypts answers a request that is not encrypted by an alert.
+        ureq::Error::Protocol(error) => {
+            return Some(format!("the answer is no HTTP ({error}); of a node with TLS, write https:// in the URL"));
+        }
+        ureq::Error::Io(error) => error.get_ref()?.downcast_ref()?,
+        ureq::Error::Rustls(error) => error,
+        _ => return None,
+    };
+    let remedy = match error {
+        rustls::Error::InvalidMessage(_) => {
+            "the answer is not encrypted: of a node without TLS, write http:// in the URL"
+        }
+        rustls::Error::AlertReceived(_) => {
+            "if the node asks clients for a certificate (server.tls.client_ca), commands have none: reach it by a proxy that has one"
+        }
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the authority of the node's certificate is not known here: name the file of the authority by --ca-file"
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "call the node by a name of its certificate, or make one with this name (subjectAltName)",
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => "renew the certificate of the node, or set the clock of this machine",
+        // rustls has no variant for it.
+        rustls::Error::InvalidCertificate(CertificateError::Other(other))
+            if format!("{other:?}").contains("CaUsedAsEndEntity") =>
+        {
+            "the node shows the certificate of an authority, as `openssl req -x509` makes it: make an authority and a \
+             certificate that it signs (docs/run/security.md)"
+        }
+        _ => "look at the certificate of the node (server.tls.cert) and at --ca-file",
+    };
+    Some(format!("{error}; {remedy}"))
 }
 
 /// A text as a part of a path or a value in a query (RFC 3986).

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Client, ConnectErrorKind};
+use celeris_model::address::without_login;
 use celeris_model::{ClusterView, LogId, NodeName, Placement};
 use celeris_storage::{ClusterIdentity, Storage};
 use futures_util::StreamExt as _;
@@ -321,13 +322,9 @@ async fn open(options: &ClusterOptions) -> Result<Client, ClusterError> {
     })
 }
 
-/// Addresses as messages name them: without a user and a password, which they may have.
+/// Addresses as messages name them.
 fn shown(servers: &[String]) -> String {
-    let without_login = |server: &String| match server.rsplit_once('@') {
-        Some((_, host)) => format!("…@{host}"),
-        None => server.clone(),
-    };
-    servers.iter().map(without_login).collect::<Vec<_>>().join(", ")
+    servers.iter().map(|server| without_login(server)).collect::<Vec<_>>().join(", ")
 }
 
 /// See [`Writer::process`].

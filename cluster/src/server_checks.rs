@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use celeris_model::address::without_login;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -98,6 +99,7 @@ pub async fn check_syncing(monitor_urls: &[String]) -> Result<(), ClusterError> 
     let mut servers = 0;
     for url in monitor_urls {
         let answer = tokio::time::timeout(TIMEOUT, get(url, "/varz")).await;
+        let url = &without_login(url);
         match answer.unwrap_or_else(|_| Err(Silence::NoAnswer("no answer".to_owned()))) {
             Ok(body) => {
                 let checked = check_variables(url, &body)?;

@@ -14,7 +14,8 @@ clicks["clicked"] = (rng.random(rows) < numpy.where(taste, 0.4, 0.1)).astype(flo
 clicks["time"] = pandas.date_range("2026-01-01", periods=rows, freq="min", tz="UTC")
 
 client = celeris.Client(*sys.argv[1:])
-news = client.create_model("news", loss="logistic", dim=8, policy={"name": "epsilon_greedy", "epsilon": 0.3})
+# Without triggers: else the model may be training by itself already when `retrain` below asks for it, which is answered 409.
+news = client.create_model("news", loss="logistic", dim=8, policy={"name": "epsilon_greedy", "epsilon": 0.3}, triggers={})
 for article in range(60):
     news.set_item(article, {"section": f"section-{article % 3}"})
 summary = news.observe_frame(clicks, user="visitor", item="article", label="clicked", timestamp="time", id_prefix="clicks")

@@ -351,7 +351,7 @@ impl Observations {
                 Role::Label,
                 &format!(
                     "{label} is not from 0 to 1, which the model's loss \"logistic\" needs; import ratings into a model \
-                     with \"loss\": \"squared\", counts into one with \"implicit\", or give every row --label 1"
+                     with \"loss\": \"squared\", counts into one with \"implicit\", or name a column of 0 and 1 by --label-from"
                 ),
             )),
             Some(Loss::Implicit) if label < 0.0 => Err(self.refuse(

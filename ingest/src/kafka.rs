@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use celeris_model::address::without_login;
 use celeris_model::{SourceId, Timestamp};
 use rskafka::BackoffConfig;
 use rskafka::client::error::{Error, ProtocolError};
@@ -23,6 +24,19 @@ const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// Offsets without a message that one reading passes over.
 const MARKS_MAX: u64 = 100;
+
+/// Checks that a text is `host:port`.
+///
+/// # Errors
+/// A message with the address.
+pub fn check_broker(address: &str) -> Result<(), String> {
+    let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains(['/', '@']));
+    if port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Ok(());
+    }
+    let shown = without_login(address);
+    Err(format!("{shown:?} is no address of a broker; give host and port alone, such as \"10.0.0.1:9092\""))
+}
 
 /// A connection to the brokers.
 pub struct Kafka {

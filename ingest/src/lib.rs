@@ -22,6 +22,8 @@ mod settings;
 pub use broker::{Broker, Reader};
 pub use dead_letters::{DeadLetter, DeadLetters};
 pub use error::IngestError;
+pub use kafka::check_broker;
 pub use mapping::{Mapping, Poison, TimeUnit};
 pub use message::{Batch, Message};
+pub use nats::server_address;
 pub use settings::{BrokerSettings, KafkaSettings, NatsSettings, Sasl, SaslMechanism, Start};

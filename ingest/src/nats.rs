@@ -4,6 +4,7 @@
 //! message that is lost on the way, or forget the consumer when it restarts; so the numbers that the consumer gives must follow
 //! each other, and if they do not, another one is created after the last message that was read.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull::{Batch as Messages, Config};
@@ -11,6 +12,7 @@ use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy};
 use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
 use async_nats::jetstream::{self, Context};
 use async_nats::{ConnectOptions, HeaderMap, ServerAddr, header};
+use celeris_model::address::without_login;
 use celeris_model::{SourceId, Timestamp};
 use futures_util::StreamExt;
 
@@ -34,8 +36,8 @@ impl Nats {
     pub(crate) async fn connect(name: &str, settings: &NatsSettings) -> Result<Self, IngestError> {
         let options = options(name, settings).await?;
         let servers = shown(&settings.servers);
-        let addresses: Result<Vec<ServerAddr>, _> = settings.servers.iter().map(|server| server.parse()).collect();
-        let addresses = addresses.map_err(|error| setting("nats.servers", &error))?;
+        let addresses = settings.servers.iter().map(|server| server_address(server));
+        let addresses = addresses.collect::<Result<Vec<_>, _>>().map_err(|reason| setting("nats.servers", &reason))?;
         let failed = |reason| IngestError::Connect { servers, reason };
         let client = match tokio::time::timeout(CONNECT_TIMEOUT, options.connect(addresses)).await {
             Ok(connected) => connected.map_err(|error| failed(error.to_string()))?,
@@ -96,14 +98,22 @@ fn setting(setting: &'static str, reason: &dyn ToString) -> IngestError {
     IngestError::Setting { setting, reason: reason.to_string() }
 }
 
-/// The servers without user and password.
+/// The address of a server.
+///
+/// # Errors
+/// A message with the address, if it is none of a NATS server.
+pub fn server_address(text: &str) -> Result<ServerAddr, String> {
+    let wrong = |reason: &dyn Display| {
+        let shown = without_login(text);
+        format!("{shown:?} is no address of a NATS server ({reason}); give one such as \"nats://10.0.0.1:4222\"")
+    };
+    let address: ServerAddr = text.parse().map_err(|error: std::io::Error| wrong(&error))?;
+    if address.host().is_empty() { Err(wrong(&"it has no host")) } else { Ok(address) }
+}
+
+/// The servers as messages name them.
 fn shown(servers: &[String]) -> String {
-    let shown = servers.iter().map(|server| match (server.split_once("://"), server.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        (None, Some((_, host))) => host.to_owned(),
-        (_, None) => server.clone(),
-    });
-    shown.collect::<Vec<_>>().join(", ")
+    servers.iter().map(|server| without_login(server)).collect::<Vec<_>>().join(", ")
 }
 
 struct Handle {

@@ -20,7 +20,7 @@ use crate::study_id::StudyId;
 /// Error of a registry change or a job. The serving version is unchanged on every error.
 #[derive(Debug, Error)]
 pub enum ManagerError {
-    #[error("no model is named {model}; GET /v1/models lists them")]
+    #[error("no model is named {model}; `celeris models` or GET /v1/models lists them")]
     UnknownModel { model: ModelName },
     #[error("a model named {model} exists already; delete it first, or choose another name")]
     ModelExists { model: ModelName },
@@ -33,12 +33,12 @@ pub enum ManagerError {
     /// No key would be left that may make others.
     #[error(
         "there would be no key with the role admin that neither expires nor has a rate: make one first, by `celeris keys create \
-         --role admin`"
+         --role admin --name NAME`"
     )]
     NoAdminKey,
     #[error("there are {max} keys already")]
     TooManyApiKeys { max: usize },
-    #[error("no key has the id {id}; GET /v1/keys lists them")]
+    #[error("no key has the id {id}; `celeris keys list` or GET /v1/keys lists them")]
     UnknownApiKey { id: String },
     #[error("this node serves {max} models already; delete one first")]
     TooManyModels { max: usize },
@@ -74,11 +74,11 @@ pub enum ManagerError {
     /// A setting of a study is invalid, or a message of a worker does not fit its state.
     #[error("{error}")]
     Study { error: StudyError },
-    #[error("no study is named {study}; GET /v1/models/{{model}}/studies lists them")]
+    #[error("no study is named {study}; `celeris study list MODEL` or GET /v1/models/{{model}}/studies lists them")]
     UnknownStudy { study: String },
     #[error(
-        "study {study} of model {model} is running; wait for it, GET /v1/studies/{study}, or end it by POST \
-         /v1/studies/{study}/stop"
+        "study {study} of model {model} is running; wait for it, `celeris study watch {study}` or GET /v1/studies/{study}, or \
+         end it by `celeris study stop {study}` or POST /v1/studies/{study}/stop"
     )]
     StudyRunning { model: ModelName, study: StudyId },
     #[error("{max} studies are running on this node already; wait for one to end, or stop one")]
@@ -89,7 +89,7 @@ pub enum ManagerError {
     /// Data of a study leave the node only for a trial.
     #[error("this worker has no trial of study {study}; ask for one by POST /v1/studies/{study}/ask")]
     StudyWithoutRemote { study: String },
-    #[error("model {model} is being retrained already by {job}; wait for it, GET /v1/jobs/{job}")]
+    #[error("model {model} is being retrained already by {job}; wait for it, `celeris status` or GET /v1/jobs/{job}")]
     JobRunning { model: ModelName, job: JobId },
     /// The operation applies to models, not to selections of models.
     #[error("{model} selects among {arms} and has no versions of its own; ask one of these")]

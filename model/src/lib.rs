@@ -10,8 +10,9 @@
 //! [`posterior`] the regression:
 //! the prior of a new user, losses and half-lives, implicit feedback, the online regression, and
 //! the rule that makes its bits reproducible; [`influence`] the contributions of observations to a
-//! score; [`wire`] the encodings that stored values are composed of. The inner loops are in `celeris-kernel`.
+//! score; [`address`] the addresses of servers as people may see them; [`wire`] the encodings that stored values are composed of. The inner loops are in `celeris-kernel`.
 
+pub mod address;
 pub mod context;
 pub mod decision;
 pub mod error;

@@ -13,7 +13,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum PredictorError {
     /// No model has this name.
-    #[error("no model is named {model}; GET /v1/models lists them")]
+    #[error("no model is named {model}; `celeris models` or GET /v1/models lists them")]
     UnknownModel { model: ModelName },
     /// The name stands for another model or selection than when the stream was opened.
     #[error("model {model} was deleted, and created again, while the stream was open")]

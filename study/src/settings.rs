@@ -64,6 +64,12 @@ fn is_none(workers: &u32) -> bool {
 }
 
 impl Settings {
+    /// Number of trials besides that of the present settings: no more than the space has points.
+    pub(crate) fn trials_in_space(&self) -> u32 {
+        let points = self.space.points().and_then(|points| u32::try_from(points).ok());
+        points.map_or(self.trials, |points| points.min(self.trials))
+    }
+
     /// Checks that all values are within their bounds.
     ///
     /// # Errors

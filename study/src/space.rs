@@ -198,6 +198,35 @@ impl Axis {
         Some(((at - from) / (to - from)).clamp(0.0, 1.0))
     }
 
+    /// Number of values; `None` if they lie as close as numbers do.
+    fn count(&self) -> Option<u64> {
+        match self {
+            Self::Int { low, high, .. } => high.abs_diff(*low).checked_add(1),
+            Self::Float { .. } => None,
+            Self::Choice(choices) => Some(choices.len() as u64),
+        }
+    }
+
+    /// The value after this one, and the first after the last; `None` if there is none next to it.
+    fn value_after(&self, value: &Value) -> Option<Value> {
+        match self {
+            Self::Int { low, high, .. } => {
+                let value = value.as_i64()?;
+                Some(if value < *high { value + 1 } else { *low }.into())
+            }
+            Self::Float { .. } => None,
+            Self::Choice(choices) => {
+                let place = choices.iter().position(|choice| choice == value)?;
+                Some(choices[(place + 1) % choices.len()].clone())
+            }
+        }
+    }
+
+    /// The value with which the axis begins again.
+    fn first(&self) -> Value {
+        self.value_at(0.0)
+    }
+
     /// Number of features of the axis for a Gaussian process.
     fn width(&self) -> usize {
         match self {
@@ -243,6 +272,40 @@ impl Space {
     #[must_use]
     pub fn position_of(&self, params: &Params) -> Option<Vec<f64>> {
         self.axes.iter().map(|(name, axis)| axis.position_of(params.get(name)?)).collect()
+    }
+
+    /// Number of points; `None` if an axis has a range of numbers that are not whole, or beyond 64 bits.
+    #[must_use]
+    pub fn points(&self) -> Option<u64> {
+        self.axes.iter().try_fold(1_u64, |points, (_, axis)| points.checked_mul(axis.count()?))
+    }
+
+    /// These values, or if they were tried the next ones in the order of the axes that were not, the last axis first. All
+    /// may have been tried, and in a space without a number of points the values are taken as they are.
+    pub(crate) fn untried(&self, mut params: Params, tried: &[&Params]) -> Params {
+        if self.points().is_none() {
+            return params;
+        }
+        // Each step meets another of those that were tried.
+        for _ in 0..tried.len() {
+            if !tried.contains(&&params) {
+                break;
+            }
+            self.step(&mut params);
+        }
+        params
+    }
+
+    /// Takes the next value of the last axis; after its last value also that of the axis before, and so on.
+    fn step(&self, params: &mut Params) {
+        for (name, axis) in self.axes.iter().rev() {
+            let next = params.get(name).and_then(|value| axis.value_after(value)).unwrap_or_else(|| axis.first());
+            let begins_again = next == axis.first();
+            params.insert(name.clone(), next);
+            if !begins_again {
+                break;
+            }
+        }
     }
 
     /// The position of the point that a position stands for, once its values are rounded.

@@ -20,7 +20,7 @@ const FAILURES_MAX: u32 = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// It has made all its trials.
+    /// It has made all its trials, or tried every point of its space.
     Trials,
     /// Its time is over.
     Seconds,
@@ -65,8 +65,9 @@ impl Study {
     ///
     /// # Errors
     /// `Field` if a setting is out of its bounds.
-    pub fn new(settings: Settings, now: i64) -> Result<Self, StudyError> {
+    pub fn new(mut settings: Settings, now: i64) -> Result<Self, StudyError> {
         settings.check()?;
+        settings.trials = settings.trials_in_space();
         Ok(Self {
             settings,
             began: now,
@@ -220,7 +221,9 @@ impl Study {
         let params = if is_baseline {
             Params::new()
         } else {
-            self.settings.sampler.next(&self.settings.space, &self.history(), &mut rng)
+            let tried: Vec<&Params> = self.trials.iter().map(|trial| &trial.params).collect();
+            let params = self.settings.sampler.next(&self.settings.space, &self.history(), &mut rng);
+            self.settings.space.untried(params, &tried)
         };
         let mut start = Start::Nothing;
         let may_continue = !is_baseline && worker == Worker::Local;

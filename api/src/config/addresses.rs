@@ -1,6 +1,14 @@
 //! Hosts, origins and URLs as they are written in the configuration.
 
+use celeris_model::address::without_login;
+use serde::Serializer;
+
 use crate::hosts::without_port;
+
+/// Writes addresses without the passwords that they may have.
+pub(super) fn serialize<S: Serializer>(addresses: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(addresses.iter().map(|address| without_login(address)))
+}
 
 /// Whether `host` is a name, an IPv4 address, or an IPv6 address in brackets, without a port.
 pub(super) fn is_host(host: &str) -> bool {

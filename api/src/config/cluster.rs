@@ -9,7 +9,7 @@ use celeris_model::{NodeName, Shards};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::addresses::is_base_url;
+use super::addresses::{self, is_base_url};
 use super::{ClusterTls, Server};
 
 /// The cluster of which the node is a member: its logs are replicated by NATS JetStream. Without a name,
@@ -32,6 +32,7 @@ pub struct Cluster {
     #[schema(value_type = Option<String>)]
     pub secret_file: Option<PathBuf>,
     /// The addresses of the NATS servers, such as `nats://10.0.0.1:4222`; `tls://` for encrypted connections.
+    #[serde(serialize_with = "addresses::serialize")]
     pub nats: Vec<String>,
     /// The user that the node is to the NATS servers, if they ask for one.
     #[schema(value_type = Option<String>)]
@@ -45,6 +46,7 @@ pub struct Cluster {
     /// The monitoring addresses of the NATS servers, such as `http://10.0.0.1:8222`. The node reads there
     /// whether the servers sync every write (`sync_interval: always`), and does not start if they
     /// do not.
+    #[serde(serialize_with = "addresses::serialize")]
     pub nats_monitor: Vec<String>,
     /// Starts even if the NATS servers do not sync every write, or do not say so. A power failure of
     /// several servers may then lose acknowledged observations.

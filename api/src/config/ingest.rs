@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
-use celeris_ingest::{Mapping, SaslMechanism, Start, TimeUnit};
+use celeris_ingest::{Mapping, SaslMechanism, Start, TimeUnit, check_broker, server_address};
 use celeris_model::{ModelName, NodeName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::sizes;
+use super::{addresses, sizes};
 
 /// A message broker whose messages are observations of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -71,6 +71,7 @@ fn dead_letters_max() -> ByteSize {
 #[serde(deny_unknown_fields)]
 pub struct Nats {
     /// The addresses of the servers, such as `nats://10.0.0.1:4222`.
+    #[serde(serialize_with = "addresses::serialize")]
     pub servers: Vec<String>,
     /// The name of the stream.
     pub stream: String,
@@ -99,6 +100,7 @@ pub struct Nats {
 #[serde(deny_unknown_fields)]
 pub struct Kafka {
     /// The addresses of some of the brokers, such as `10.0.0.1:9092`.
+    #[serde(serialize_with = "addresses::serialize")]
     pub brokers: Vec<String>,
     /// The name of the topic.
     pub topic: String,
@@ -165,6 +167,9 @@ impl Nats {
                 "nats.servers: give the addresses of the servers, such as [\"nats://10.0.0.1:4222\"]".to_owned()
             );
         }
+        for server in &self.servers {
+            server_address(server).map_err(|problem| format!("nats.servers: {problem}"))?;
+        }
         if self.stream.is_empty()
             || self.stream.contains(['.', '*', '>', '/', '\\'])
             || self.stream.contains(char::is_whitespace)
@@ -179,6 +184,9 @@ impl Kafka {
     fn check(&self) -> Result<(), String> {
         if self.brokers.is_empty() {
             return Err("kafka.brokers: give the addresses of brokers, such as [\"10.0.0.1:9092\"]".to_owned());
+        }
+        for broker in &self.brokers {
+            check_broker(broker).map_err(|problem| format!("kafka.brokers: {problem}"))?;
         }
         let is_of_topic = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if !(1..=249).contains(&self.topic.len()) || !self.topic.chars().all(is_of_topic) {

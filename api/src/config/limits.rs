@@ -83,6 +83,34 @@ impl Default for Limits {
     }
 }
 
+/// The most of what is counted: a semaphore has no more permits on any machine.
+const COUNT_MAX: usize = 1 << 28;
+
+impl Limits {
+    /// Checks that the node can do something within each limit.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let sizes = [("body", self.body), ("object", self.object), ("arriving", self.arriving), ("line", self.line)];
+        let counts = [
+            ("items_per_request", self.items_per_request),
+            ("requests", self.requests),
+            ("streams", self.streams),
+            ("streams_per_key", self.streams_per_key),
+            ("observations_in_flight", self.observations_in_flight),
+            ("models", self.models),
+        ];
+        let times = [("stream_idle_timeout", self.stream_idle_timeout), ("request_timeout", self.request_timeout)];
+        let empty = sizes.iter().find(|(_, size)| size.as_u64() == 0).map(|(name, _)| *name);
+        let empty = empty.or_else(|| times.iter().find(|(_, time)| time.is_zero()).map(|(name, _)| *name));
+        if let Some(name) = empty {
+            return Err(format!("limits.{name}: must be above 0"));
+        }
+        match counts.iter().find(|(_, count)| !(1..=COUNT_MAX).contains(count)) {
+            Some((name, count)) => Err(format!("limits.{name}: must be from 1 to {COUNT_MAX}, got {count}")),
+            None => Ok(()),
+        }
+    }
+}
+
 const YEAR_2000: Timestamp = Timestamp(946_684_800_000);
 
 /// A timestamp as RFC 3339 text.

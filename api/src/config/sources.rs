@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::{env, fmt, fs};
 
+use celeris_model::address::without_logins;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -35,6 +36,15 @@ pub fn load_from(
     variables: impl IntoIterator<Item = (String, String)>,
     listen: Option<&str>,
 ) -> Result<Config, String> {
+    // A message may quote a line or a value with a password in it.
+    checked(file, variables, listen).map_err(|problem| without_logins(&problem))
+}
+
+fn checked(
+    file: Option<&Path>,
+    variables: impl IntoIterator<Item = (String, String)>,
+    listen: Option<&str>,
+) -> Result<Config, String> {
     let mut keys = file.map(of_file).transpose()?.unwrap_or_default();
     let variables: Vec<(String, String)> = variables.into_iter().collect();
     merge(&mut keys, otel_variables::keys(&variables)?);
@@ -53,6 +63,7 @@ pub fn load_from(
     }
     config.server.check()?;
     config.auth.check()?;
+    config.limits.check()?;
     config.decisions.check()?;
     config.personalizer.check()?;
     config.training.options()?;

@@ -53,8 +53,13 @@ impl Decisions {
             let received = self.candidates_sampled;
             return Err(format!("decisions.candidates_sampled: must be from 0 to 1, got {received}"));
         }
-        if self.queue == 0 {
-            return Err("decisions.queue: must be at least 1; decisions.enabled = false turns them off".to_owned());
+        let numbers = [
+            ("queue", self.queue == 0),
+            ("bytes_per_second", self.bytes_per_second.as_u64() == 0),
+            ("retention", self.retention.is_zero()),
+        ];
+        if let Some((name, _)) = numbers.iter().find(|(_, is_zero)| *is_zero) {
+            return Err(format!("decisions.{name}: must be above 0; decisions.enabled = false turns them off"));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use celeris_model::{ItemId, ModelName};
-use celeris_predictor::{Edited, ItemChange, ItemEdit, ItemSearch, ListedItem, PredictorError};
+use celeris_predictor::{Edited, ItemEdit, ItemSearch, ListedItem, PredictorError};
 use celeris_retrieval::Filter;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -20,7 +20,8 @@ use crate::ndjson::{self, Line, Reading};
 use crate::paging;
 use crate::schema::ids::Id;
 use crate::schema::items::{
-    Item, ItemBody, ItemChanged, ItemEdited, ItemEditedLine, ItemLine, ItemSummary, Items, ItemsEdited, is_something,
+    Item, ItemBody, ItemChanged, ItemEdited, ItemEditedLine, ItemLine, ItemSummary, Items, ItemsEdited, change,
+    is_something,
 };
 use crate::state::Node;
 
@@ -108,7 +109,7 @@ async fn put_item(
     OfItem { model, item }: OfItem,
     Body(body): Body<ItemBody>,
 ) -> Result<Json<ItemChanged>, ApiError> {
-    let change = ItemChange { features: body.features, attributes: body.attributes };
+    let change = change(body.features, body.attributes);
     is_something(&change)?;
     let effective = node.predictor.catalog().put_item(&model, &item, change)?.into();
     Ok(Json(ItemChanged { item, effective }))

@@ -51,13 +51,19 @@ impl ItemLine {
     /// # Errors
     /// 422 if the line contains no change, or both a change and a deletion.
     pub fn edit(self) -> Result<(ItemId, ItemEdit), ApiError> {
-        let change = ItemChange { features: self.features, attributes: self.attributes };
+        let change = change(self.features, self.attributes);
         match (self.delete, is_something(&change)) {
             (true, Ok(())) => Err(ApiError::field("delete", "one line cannot both change and delete an item")),
             (true, Err(_)) => Ok((self.item, ItemEdit::Delete)),
             (false, something) => something.map(|()| (self.item, ItemEdit::Put(change))),
         }
     }
+}
+
+/// A change to these features and attributes; an attribute that is null is none.
+pub fn change(features: Option<Vec<f32>>, mut attributes: Option<Map<String, Value>>) -> ItemChange {
+    attributes.iter_mut().for_each(|attributes| attributes.retain(|_, value| !value.is_null()));
+    ItemChange { features, attributes }
 }
 
 /// Checks that a change has features or attributes.

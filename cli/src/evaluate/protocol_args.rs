@@ -11,21 +11,22 @@ use crate::numbers::count;
 /// The options.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 pub struct ProtocolArgs {
-    /// Numbers of training ratings of a user; protocol `density` only, 5,10,20,40,80 by default.
+    /// Numbers of training ratings of a user; protocols `density` and `table` only, 5,10,20,40,80 by
+    /// default.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = count)]
     densities: Vec<usize>,
-    /// Number of random orders of each user's ratings; protocol `density` only, 1 by default.
+    /// Number of random orders of each user's ratings; protocols `density` and `table` only, 1 by default.
     #[arg(long, value_name = "N", value_parser = count)]
     orders: Option<usize>,
     /// The pair of files NAME.base and NAME.test in the folder of the data set, once for each fold; protocol `folds`
     /// only. By default all pairs whose names end with a number, such as u1 to u5, or all pairs if there are none.
     #[arg(long = "fold", value_name = "NAME")]
     pub folds: Vec<String>,
-    /// The share of the rows to train on before the others are predicted one by one; protocol `prequential` only, 0.3
-    /// by default.
+    /// The share of the rows to train on before the others are predicted one by one; protocols `prequential`
+    /// and `table` only, 0.3 by default.
     #[arg(long, value_name = "SHARE")]
     first_share: Option<f64>,
-    /// Number of retrainings along the stream; protocol `prequential` only, 10 by default.
+    /// Number of retrainings along the stream; protocols `prequential` and `table` only, 10 by default.
     #[arg(long, value_name = "N", value_parser = count)]
     retrainings: Option<usize>,
 }
@@ -40,10 +41,14 @@ impl ProtocolArgs {
             if is_given && !protocols.contains(&protocol) { Err(Failure::bad_input(problem)) } else { Ok(()) }
         };
         let of_density = !self.densities.is_empty() || self.orders.is_some();
-        of(of_density, &[Protocol::Density, Protocol::Table], "--densities and --orders go with --protocol density")?;
+        of(
+            of_density,
+            &[Protocol::Density, Protocol::Table],
+            "--densities and --orders go with --protocol density or table",
+        )?;
         of(!self.folds.is_empty(), &[Protocol::Folds], "--fold goes with --protocol folds")?;
         let of_stream = self.first_share.is_some() || self.retrainings.is_some();
-        let problem = "--first-share and --retrainings go with --protocol prequential";
+        let problem = "--first-share and --retrainings go with --protocol prequential or table";
         of(of_stream, &[Protocol::Prequential, Protocol::Table], problem)?;
         self.check_ranges()
     }

@@ -78,6 +78,9 @@ struct StartArgs {
     /// Number of trials at a time of workers on other machines (`celeris work`); 0 by default.
     #[arg(long, value_name = "N")]
     remote_workers: Option<u32>,
+    /// Seconds without a message after which a trial of such a worker is lost; 60 by default.
+    #[arg(long, value_name = "N")]
+    lease_seconds: Option<u64>,
     /// How trials are chosen: `gp`, which is the default, `tpe` or `random`.
     #[arg(long, value_name = "NAME")]
     sampler: Option<String>,
@@ -87,6 +90,9 @@ struct StartArgs {
     /// Lets trials continue from what the best one so far has learnt.
     #[arg(long)]
     collaborative: bool,
+    /// The seed of the choices; 1 by default.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Gives the model the best settings at the end, and retrains it with them.
     #[arg(long)]
     retrain: bool,
@@ -168,7 +174,9 @@ fn start(args: &StartArgs) -> Result<(), Failure> {
         ("seconds", args.seconds),
         ("workers", args.workers.map(u64::from)),
         ("remote_workers", args.remote_workers.map(u64::from)),
+        ("lease_seconds", args.lease_seconds),
         ("patience", args.patience.map(u64::from)),
+        ("seed", args.seed),
     ];
     for (name, number) in numbers {
         if let Some(number) = number {

@@ -32,7 +32,7 @@ const TELL_FOR: Duration = Duration::from_secs(600);
 
 /// Makes trials of the studies of a node on this machine, until it is stopped.
 ///
-/// Of studies with `remote_workers`. The observations that a study reads come here, into a folder that is removed at the
+/// It asks the studies with `remote_workers` for trials. The observations that a study reads come here, into a folder that is removed at the
 /// end, or when users in it are erased. A worker that is stopped loses its trial; the study goes on. Start as many as
 /// the machine has processors for, of the same version as the node.
 #[derive(Debug, clap::Args)]
@@ -78,6 +78,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // The first answer says whether node, key and study are right; a node that is away later is waited for.
     let mut found = offers.ask(&worker.client, &worker.name)?;
     let mut records = None;
+    match found {
+        Offer::Trial(_) => {}
+        Offer::None if args.exit_when_idle => {}
+        Offer::Later | Offer::None => tracing::info!("waiting for trials of {offers} at {}", worker.client.url()),
+    }
     loop {
         match found {
             Offer::Trial(trial) => worker.make(&trial, &mut records)?,

@@ -1,5 +1,6 @@
 //! Which trial is the next.
 
+use std::fmt;
 use std::thread;
 use std::time::Duration;
 
@@ -25,6 +26,16 @@ pub struct Offers {
     /// One of them; those of `model`, or all, if absent.
     pub study: Option<String>,
     pub model: Option<ModelName>,
+}
+
+impl fmt::Display for Offers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.study, &self.model) {
+            (Some(study), _) => write!(formatter, "study {study}"),
+            (None, Some(model)) => write!(formatter, "studies of model {model}"),
+            (None, None) => formatter.write_str("studies"),
+        }
+    }
 }
 
 /// The reply to a worker that asks.

@@ -23,6 +23,21 @@ def test_observations_change_predictions(model: celeris.Model) -> None:
     assert model.why("u", "film")["observations"] == 5
 
 
+def test_users_have_the_attributes_that_were_set_last(url: str, model: celeris.Model) -> None:
+    model.set_user("ann/1", {"age": 31, "hobby": ["chess", "go"]})
+    model.set_user("ann/1", {"age": 32})
+    assert model.user("ann/1")["attributes"] == {"age": 32}
+
+    async def run() -> None:
+        async with celeris.AsyncClient(url) as client:
+            await client.model(model.name).set_user("bob", {"age": 40})
+
+    asyncio.run(run())
+    assert model.user("bob")["attributes"] == {"age": 40}
+    with pytest.raises(celeris.InvalidRequest, match=r"attributes\.hobby"):
+        model.set_user("ann/1", {"hobby": {"name": "chess"}})
+
+
 def test_a_decision_collects_its_rewards(model: celeris.Model) -> None:
     for item in "abc":
         model.set_item(item, {"kind": "film"})

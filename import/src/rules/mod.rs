@@ -146,6 +146,9 @@ pub(crate) fn check_complete(mapping: &Mapping, rules: &Rules, columns: &[String
     match (mapping.get(Role::User), mapping.get(Role::Item)) {
         (Some(_), Some(_)) => {}
         (Some(user), None) => {
+            if let Some(problem) = rules.user_attributes.iter().find_map(|name| column_of(columns, name).err()) {
+                return Err(format!("--user-attributes: {problem}"));
+            }
             return Err(format!(
                 "no column for the item among {listed}; name it by --map item=COLUMN. If the rows describe users (column \
                  {}), name their columns by --user-attributes",
@@ -176,16 +179,27 @@ pub(crate) fn check_complete(mapping: &Mapping, rules: &Rules, columns: &[String
     if let Some(kinds) = mapping.get(Role::Feedback).filter(|_| !has_label) {
         return Err(format!(
             "no column for the label among {listed}; give each kind of feedback in {} a label, as by --label-of like=1,read=0.2, \
-             or every row the same by --label 1: it happened, which suits a model with \"loss\": \"implicit\"",
-            name(&kinds.name)
+             or name a column by --label-from COLUMN{}",
+            name(&kinds.name),
+            one_label(rules)
         ));
     }
     if !has_label {
         return Err(format!(
             "no column for the label among {listed}; name one by --label-from COLUMN (ratings for a model with \"loss\": \
-             \"squared\", counts for \"implicit\"), or give every row the same by --label 1: it happened, which suits \
-             \"implicit\""
+             \"squared\", clicks of 0 and 1 for \"logistic\", counts for \"implicit\"){}",
+            one_label(rules)
         ));
     }
     Ok(())
+}
+
+/// The advice to give all rows one label, unless it is known that the model would learn nothing from it.
+fn one_label(rules: &Rules) -> &'static str {
+    match rules.loss {
+        Some(Loss::Squared | Loss::Logistic) => "",
+        None | Some(Loss::Implicit) => {
+            ", or give every row the same by --label 1: it happened, which suits a model with \"loss\": \"implicit\""
+        }
+    }
 }

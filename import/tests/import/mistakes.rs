@@ -125,9 +125,12 @@ fn labels_that_the_loss_does_not_take_are_found_before_anything_is_sent() {
     assert_message(
         text,
         &logistic,
-        &["shop.csv:3: column rating: 4 is not from 0 to 1", "logistic", "squared", "--label 1"],
+        &["shop.csv:3: column rating: 4 is not from 0 to 1", "logistic", "squared", "--label-from"],
     );
-    let implicit = Rules { loss: Some(Loss::Implicit), ..rules(&[]) };
+    let (without, implicit) = ("user,item\n1,2\n", Rules { loss: Some(Loss::Implicit), ..rules(&[]) });
+    assert_message(without, &logistic, &["no column for the label", "clicks of 0 and 1"]);
+    assert!(!message(without.as_bytes(), &logistic).contains("--label 1"), "one label for all rows teaches nothing");
+    assert_message(without, &implicit, &["no column for the label", "--label 1"]);
     assert_message(
         "user,item,qty\n1,2,-1\n",
         &implicit,
@@ -190,6 +193,11 @@ fn attributes_of_users_are_those_of_a_file_of_users() {
     let of_users = Rules { user_attributes: vec!["user_age".to_owned()], ..rules(&[]) };
     assert_message(text, &of_users, &["shop.csv: --user-attributes user_age", "a file of their own"]);
     assert_message("user_id,user_age\nu1,40\n", &of_users, &["nothing is wrong"]);
+    assert_message(
+        "user_id,age\nu1,40\n",
+        &of_users,
+        &["--user-attributes: there is no column \"user_age\"", "user_id, age"],
+    );
     assert_message("item,title\n1,Heat\n", &attributes("titel"), &["no column \"titel\"", "item, title"]);
     assert_message(text, &attributes("title"), &["nothing is wrong"]);
 }

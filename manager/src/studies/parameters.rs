@@ -42,13 +42,14 @@ pub(super) fn check(
         for value in ends {
             let mut changed = config.clone();
             set(&mut changed, name, &value)?;
+            changed.check().map_err(|error| wrong(name, error.to_string()))?;
             if changed.table_dim() == 0 {
                 return Err(wrong(
                     name,
                     format!("the computed parts of {} leave no column to the constant", config.name),
                 ));
             }
-            changed.check().and_then(|()| check(&changed)).map_err(|error| wrong(name, error.to_string()))?;
+            check(&changed).map_err(|error| wrong(name, error.to_string()))?;
         }
     }
     Ok(())
@@ -157,7 +158,7 @@ mod tests {
     fn spaces_that_the_model_cannot_have_are_refused_by_field() {
         for (space, problem) in [
             (json!({"dims": {"int": [8, 64]}}), "space.dims: is no setting"),
-            (json!({"dim": {"int": [0, 64]}}), "space.dim: "),
+            (json!({"dim": {"int": [0, 64]}}), "space.dim: dim must be from 1 to"),
             (json!({"dim": {"int": [8, 100_000]}}), "space.dim: dim must be from 1 to"),
             (json!({"dim": {"float": [8.5, 64.0]}}), "space.dim: has whole numbers"),
             (json!({"dim": {"choice": [8, null]}}), "space.dim: has whole numbers"),

@@ -6,7 +6,7 @@
 
 use celeris_model::{Context, Observation, Timestamp, UserEpoch, UserId, UserModel};
 use celeris_retrieval::CandidateSet;
-use celeris_retrieval::catalog::check_limits;
+use celeris_retrieval::catalog::check_of_user;
 use celeris_storage::Event;
 use serde_json::{Map, Value};
 
@@ -30,7 +30,7 @@ impl Recommender {
         if recommending.request.min_epoch.is_some() {
             return Err(field("min_epoch", "belongs to one known user; leave it out".to_owned()));
         }
-        check_limits(attributes)?;
+        check_of_user(attributes)?;
         let subject = self.anonymous(&recommending)?;
         self.check_past(past, &subject)?;
         let snapshot = self.snapshot_after((past, attributes), &subject, recommending.now)?;

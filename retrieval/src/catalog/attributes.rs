@@ -43,6 +43,9 @@ pub enum AttributeError {
     /// A list of strings with too many entries.
     #[error("attributes.{field}: a list of tags may hold at most {TAGS_MAX}, got {count}")]
     Tags { field: String, count: usize },
+    /// An attribute of a user that says nothing.
+    #[error("attributes.{field}: must be a text, a number, true, false, or a list of texts or numbers")]
+    Value { field: String },
     /// A reserved attribute is not a time.
     #[error("attributes.{field}: is reserved for availability; expected a time as RFC 3339 or Unix milliseconds")]
     Time { field: String },
@@ -109,11 +112,23 @@ pub(super) fn check(attributes: &Map<String, Value>) -> Result<(), AttributeErro
     Ok(())
 }
 
-/// Rejects attributes of an item or user that are too many or too large.
+/// Rejects attributes of a user beyond the limits, and those that no user can have.
 ///
 /// # Errors
 /// [`AttributeError`].
-pub fn check_limits(attributes: &Map<String, Value>) -> Result<(), AttributeError> {
+pub fn check_of_user(attributes: &Map<String, Value>) -> Result<(), AttributeError> {
+    check_limits(attributes)?;
+    let is_single = |value: &Value| value.is_string() || value.is_number();
+    let wrong = attributes.iter().find(|(_, value)| match value {
+        Value::Object(_) => true,
+        Value::Array(values) => !values.iter().all(is_single),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    });
+    wrong.map_or(Ok(()), |(field, _)| Err(AttributeError::Value { field: field.clone() }))
+}
+
+/// Rejects attributes of an item or user that are too many or too large.
+fn check_limits(attributes: &Map<String, Value>) -> Result<(), AttributeError> {
     if attributes.len() > ATTRIBUTES_MAX {
         return Err(AttributeError::TooMany { count: attributes.len() });
     }

@@ -23,7 +23,7 @@ use foldhash::fast::RandomState;
 use serde_json::{Map, Value};
 
 pub use attributes::{
-    ATTRIBUTES_MAX, AVAILABLE_FROM, AVAILABLE_UNTIL, AttributeError, FIELDS_MAX, TAGS_MAX, check_limits,
+    ATTRIBUTES_MAX, AVAILABLE_FROM, AVAILABLE_UNTIL, AttributeError, FIELDS_MAX, TAGS_MAX, check_of_user,
 };
 pub use compiled_filter::CompiledFilter;
 pub use search::{Found, Page, Search};

@@ -1,5 +1,6 @@
 use celeris_study::{
-    Asked, Assignment, Collaborative, Ended, Outcome, Sampler, Settings, Start, Study, StudyError, TrialState, Worker,
+    Asked, Assignment, Collaborative, Ended, Outcome, Sampler, Settings, Space, Start, Study, StudyError, TrialState,
+    Worker,
 };
 
 use crate::functions::Function;
@@ -312,4 +313,26 @@ fn remote_trials_begin_from_nothing_and_others_do_not_continue_from_them() {
     assert_eq!(local.start, Start::Trial(0));
     study.abandon((local.trial, local.attempt), 0).unwrap();
     assert_eq!(next_of(&mut study, REMOTE, 0).start, Start::Nothing);
+}
+
+#[test]
+fn every_point_of_a_small_space_is_tried_once_and_the_study_ends_with_the_last() {
+    let spec = r#"{"dim": {"int": [3, 5]}, "kind": {"choice": ["a", null]}, "steps": {"int": [1, 2], "log": true}}"#;
+    for sampler in [Sampler::Random, Sampler::Gp, Sampler::Tpe] {
+        let space = serde_json::from_str(spec).unwrap();
+        let mut study = begun(Settings { space, ..settings(Function::Mixed, sampler, 100, 2) });
+        assert_eq!(study.settings().trials, 12);
+        let mut tried = Vec::new();
+        while let Ok(Asked::Trial(trial)) = study.ask(Worker::Local, 0) {
+            assert!(!tried.contains(&trial.params), "{}: {:?} twice", sampler.name(), trial.params);
+            // A failure is no reason to try the same again.
+            let outcome = if trial.trial == 3 { Err("lost".to_owned()) } else { Ok(Outcome::of(1.0)) };
+            study.tell((trial.trial, trial.attempt), outcome, 0).unwrap();
+            tried.push(trial.params);
+            study = reread(&study);
+        }
+        assert_eq!((tried.len(), study.ended()), (13, Some(Ended::Trials)), "{}", sampler.name());
+    }
+    let wide: Space = serde_json::from_str(r#"{"dim": {"int": [3, 5]}, "rate": {"float": [0, 1]}}"#).unwrap();
+    assert_eq!(wide.points(), None);
 }

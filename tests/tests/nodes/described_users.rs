@@ -107,6 +107,14 @@ fn new_users_with_a_profile_are_predicted_better_than_without() {
     let average = scores(&shop, "nobody");
     describe(&shop, "ann", &json!({"shoe": 42, "hobby": null}));
     assert_eq!(scores(&shop, "ann"), average);
+    assert_eq!(shop.user("ann", 0)["attributes"], json!({"shoe": 42}), "null is no value");
+    for value in [json!({"name": "chess"}), json!([["chess"]]), json!(["chess", null])] {
+        let refused = shop.put("users/ann", &json!({"attributes": {"hobby": value}})).expect(422);
+        assert!(refused["detail"].as_str().unwrap().starts_with("attributes.hobby: must be a text"), "{refused}");
+    }
+    assert_eq!(shop.user("ann", 0)["attributes"], json!({"shoe": 42}), "a refused change changes nothing");
+    shop.put("items/i1", &json!({"attributes": {"title": "One", "studio": null}})).expect(200);
+    assert_eq!(shop.get("items/i1").expect(200)["attributes"], json!({"title": "One"}));
 }
 
 #[test]

@@ -143,7 +143,8 @@ fn a_model_keeps_settings_that_no_trial_has_improved() {
 fn a_study_that_is_stopped_has_no_sequel() {
     let dir = tempfile::tempdir().unwrap();
     let (_node, client, films) = rated(dir.path(), &json!({"name": "films", "dim": 1}));
-    let body = json!({"space": {"dim": {"int": [3, 60]}}, "trials": 400, "workers": 2, "sampler": "random", "then": "retrain"});
+    let body = json!({"space": {"dim": {"int": [3, 60]}, "iterations": {"int": [5, 20]}}, "trials": 400, "workers": 2,
+                      "sampler": "random", "then": "retrain"});
     let id = start(&films, &body);
     eventually("two trials", || {
         let study = client.get(&format!("/v1/studies/{id}")).expect(200);
@@ -182,6 +183,7 @@ fn a_study_without_observations_or_with_invalid_settings_is_refused_by_field() {
         (json!({"space": {"dims": {"int": [2, 8]}}}), "/space/dims"),
         (json!({"space": {"dim": {"int": [8, 2]}}}), "/space/dim/int"),
         (json!({"space": {"dim": {"int": [2, 100_000]}}}), "/space/dim"),
+        (json!({"space": {"dim": {"int": [0, 4]}}}), "/space/dim"),
         (json!({"space": {"dim": {"int": [2, 8], "choice": [2, 8]}}}), "/space/dim"),
         (json!({"space": {"alpha": {"float": [1.0, 8.0]}}}), "/space/alpha"),
         (json!({"trials": 0}), "/trials"),

@@ -78,6 +78,12 @@ fn bad_configuration_is_refused() {
     serve("[limit]\nbody = \"1 MiB\"\n", &["limit", "celeris.toml"]);
     serve("[limits]\nbody = \"much\"\n", &["body", "celeris.toml"]);
     serve("[server]\ndrain_timeout = 10\n", &["drain_timeout", "celeris.toml"]);
+    serve("[limits]\nbody = \"0 B\"\n", &["limits.body", "above 0"]);
+    serve("[limits]\nrequest_timeout = \"0s\"\n", &["limits.request_timeout", "above 0"]);
+    serve("[limits]\nstreams = 0\n", &["limits.streams", "from 1"]);
+    // More than a semaphore counts.
+    serve("[limits]\nrequests = 9223372036854775807\n", &["limits.requests", "from 1"]);
+    serve("[decisions]\nretention = \"0s\"\n", &["decisions.retention", "decisions.enabled"]);
     serve("[server\n", &["celeris.toml"]);
     serve("[training]\nprograms = [\"python3\"]\n", &["programs", "trainers", "celeris.toml"]);
     serve("[training.trainers]\nsvd = [\"python3\", \"-c\"]\n", &["training.trainers", "svd", "{job}"]);

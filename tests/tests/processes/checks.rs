@@ -159,13 +159,27 @@ fn mistakes_of_the_configuration_are_problems_and_the_rest_is_still_checked() {
         ("[servers]\n", "servers"),
         ("[cluster]\nnode = \"a\"\n", "cluster.name"),
         ("[training.limits]\nmemory = \"1 B\"\n", "training.limits"),
+        ("[limits]\nitems_per_request = 0\n", "limits.items_per_request"),
+        (&ingest("nats", "servers = [\"http://user:hidden@broker\"]\nstream = \"S\""), "http://…@broker"),
+        (&ingest("nats", "servers = [\"nats://\"]\nstream = \"S\""), "nats.servers"),
+        (&ingest("kafka", "brokers = [\"kafka://user:hidden@broker:9092\"]\ntopic = \"t\""), "kafka://…@broker"),
+        (&ingest("kafka", "brokers = [\"broker\"]\ntopic = \"t\""), "kafka.brokers"),
+        (&ingest("nats", "servers = \"nats://user:hidden@broker\"\nstream = \"S\""), "expected a sequence"),
     ] {
         configured(settings, ("configuration", "problem"), words);
+        let config = config_file(dir.path(), settings);
+        let shown = binary::run(["config", "--config", config.to_str().unwrap()]);
+        assert!(shown.code == Some(2) && !format!("{shown:?}").contains("hidden"), "{shown:?}");
     }
     let absent = dir.path().join("absent.toml");
     let (_, findings) = check(&["--config", absent.to_str().unwrap()]);
     find(&findings, ("configuration", "problem"), "absent.toml");
     configured("[auth]\nadmin_key_file = \"/nowhere\"\n", ("keys", "problem"), "auth.admin_key_file");
+}
+
+/// An ingest of this broker.
+fn ingest(broker: &str, settings: &str) -> String {
+    format!("[[ingest]]\nname = \"clicks\"\nmodel = \"shop\"\n[ingest.{broker}]\n{settings}\n")
 }
 
 #[test]

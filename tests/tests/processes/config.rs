@@ -62,6 +62,24 @@ fn a_listing_configures_a_node_in_the_same_way() {
 }
 
 #[test]
+fn a_listing_has_addresses_without_passwords() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[cluster]\nname = \"c\"\nnode = \"a\"\nnats = [\"nats://user:hidden@h1:4222\"]\n\
+                nats_monitor = [\"http://user:hidden@h1:8222\"]\n[[ingest]]\nname = \"i\"\nmodel = \"m\"\n\
+                [ingest.nats]\nservers = [\"nats://hidden@h2\"]\nstream = \"S\"\n";
+    let file = dir.path().join("node.toml");
+    fs::write(&file, text).unwrap();
+    let shown = binary::run(["config", "--config", file.to_str().unwrap()]);
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    for line in
+        ["nats = [\"nats://…@h1:4222\"]", "nats_monitor = [\"http://…@h1:8222\"]", "servers = [\"nats://…@h2\"]"]
+    {
+        assert!(shown.stdout.contains(line), "no {line} in {}", shown.stdout);
+    }
+    assert!(!shown.stdout.contains("hidden"), "{}", shown.stdout);
+}
+
+#[test]
 fn the_documentation_has_every_key_with_its_default() {
     let finished = binary::run(["config"]);
     assert_eq!(finished.code, Some(0), "{finished:?}");

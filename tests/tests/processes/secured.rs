@@ -92,6 +92,15 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
 fn a_node_that_others_reach_needs_keys_and_tls_or_the_word() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
+    // The first key of a node that was never started makes its data directory.
+    let fresh = dir.path().join("fresh");
+    let keys = |command: &[&str]| celeris("", &[&["keys"], command, &["--data-dir", fresh.to_str().unwrap()]].concat());
+    let said = text(&keys(&["list"]).stderr);
+    assert!(said.contains("keys create --role admin --name NAME") && !fresh.exists(), "{said}");
+    let made = keys(&["create", "--role", "admin", "--name", "root"]);
+    assert!(made.status.success(), "{made:?}");
+    assert!(text(&keys(&["list"]).stdout).contains("root"));
+    NodeProcess::serve(&fresh).client().with_key(text(&made.stdout).trim()).get("/v1/keys").expect(200);
     let serve = |more: &[&str]| {
         let arguments = [&["serve", "--listen", "0.0.0.0:0", "--data-dir", data.to_str().unwrap()], more].concat();
         binary::command().args(arguments).output().unwrap()
@@ -130,11 +139,16 @@ fn operators_have_a_socket_of_their_own() {
 
 /// A certificate of its own for `localhost`, by `openssl`; returns the paths of certificate and key.
 fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    certificate_for(folder, name, "CA:FALSE")
+}
+
+/// The same with these constraints.
+fn certificate_for(folder: &Path, name: &str, constraints: &str) -> (PathBuf, PathBuf) {
     let (cert, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
         .args(["-subj", &format!("/CN={name}"), "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-addext", &format!("basicConstraints=critical,{constraints}")])
         .arg("-keyout")
         .arg(&key)
         .arg("-out")
@@ -154,6 +168,33 @@ fn connected(address: &str, more: &[&str]) -> String {
         .output()
         .unwrap();
     text(&output.stdout) + &text(&output.stderr)
+}
+
+/// Asserts that a command is refused as bad usage, with these words.
+#[track_caller]
+fn refused_with(node: &[&str], words: &str) {
+    for command in [&["status"][..], &["work"], &["keys", "list"]] {
+        let refused = celeris("", &[command, node].concat());
+        let said = text(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && said.contains(words), "no {words:?} in {said}");
+        assert!(!said.contains("no node answers"), "{said}");
+    }
+}
+
+#[test]
+fn certificates_and_schemes_that_do_not_fit_are_told_from_a_node_that_is_down() {
+    let found = Command::new("openssl").arg("version").output().is_ok().then_some(());
+    let Some(()) = skip::unless(Need::Commands, found, "there is no `openssl`") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let plain = NodeProcess::serve(&dir.path().join("plain"));
+    refused_with(&["--url", &plain.client().url().replace("http://", "https://")], "write http://");
+    let (cert, key) = certificate_for(dir.path(), "authority", "CA:TRUE");
+    let config = config_file(dir.path(), format!("[server.tls]\ncert = {cert:?}\nkey = {key:?}\n"));
+    let node = ProcessOptions::default().config(config).serve(&dir.path().join("data"));
+    refused_with(
+        &["--url", node.client().url(), "--ca-file", cert.to_str().unwrap()],
+        "the certificate of an authority",
+    );
 }
 
 #[test]
@@ -185,8 +226,10 @@ fn connections_are_encrypted_by_the_newest_certificate() {
     let named = format!("https://localhost:{}", address.rsplit(':').next().unwrap());
     let told = celeris("", &["status", "--url", &named, "--ca-file", &ca]);
     assert!(told.status.success(), "{told:?}");
-    assert!(!celeris("", &["status", "--url", &named]).status.success());
-    assert!(!celeris("", &["status", "--url", &format!("http://{address}")]).status.success());
+    refused_with(&["--url", &named], "--ca-file");
+    refused_with(&["--url", &format!("http://{address}")], "write https://");
+    let (other, _) = certificate(dir.path(), "other");
+    refused_with(&["--url", &named, "--ca-file", other.to_str().unwrap()], "UnknownIssuer");
     // Another certificate in the same files.
     let (next_cert, next_key) = certificate(dir.path(), "second");
     fs::write(&key, "damaged").unwrap();

@@ -284,6 +284,10 @@ class Model:
         """Takes an item out of recommendations."""
         self.client.request("DELETE", path_of("models", self.name, "items", item))
 
+    def set_user(self, user: t.IdOrInteger, attributes: Mapping[str, Any]) -> None:
+        """Sets the attributes of a user, in place of earlier ones."""
+        self.client.request("PUT", path_of("models", self.name, "users", user), {"attributes": attributes})
+
     def user(self, user: t.IdOrInteger, *, history: int = 10) -> t.User:
         """What is stored of a user."""
         path = path_of("models", self.name, "users", user)

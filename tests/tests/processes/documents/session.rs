@@ -182,7 +182,10 @@ fn wrapper(folder: &Path) -> String {
         r#"#!/bin/sh
 case "$1" in
 serve | demo) CELERIS_SERVER__LISTEN=127.0.0.1:0 exec {celeris} "$@" ;;
-import | jobs | keys | models | retrain | status) test ! -e {url} || set -- "$@" --url "$(cat {url})" ;;
+esac
+case "$1 $*" in
+*" --url "* | *" --data-dir "*) ;;
+"import "* | "jobs "* | "keys "* | "models "* | "retrain "* | "status "*) test ! -e {url} || set -- "$@" --url "$(cat {url})" ;;
 esac
 exec {celeris} "$@"
 "#
