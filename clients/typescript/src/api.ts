@@ -1172,7 +1172,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Reports the loss of a trial so far, or that the worker is at work. Returns whether the trial goes on. */
+        /** Reports that a worker is at work on its trial, which is the worker's for another lease then. */
         post: operations["report_trial"];
         delete?: never;
         options?: never;
@@ -2961,11 +2961,6 @@ export interface components {
              */
             collaborative?: boolean;
             /**
-             * @description Whether each trial makes a sketch of a few iterations first, and ends there if its loss is above the median of
-             *     those of complete trials. Trial 0, and those that continue from another, run to their end.
-             */
-            early_stop?: boolean;
-            /**
              * Format: int32
              * @description Seconds without a message after which a trial of such a worker is lost; 60 by default.
              */
@@ -4528,8 +4523,6 @@ export interface components {
         StudyDescription: components["schemas"]["StudySummary"] & {
             /** @description Whether trials continue from the best one so far. */
             collaborative: boolean;
-            /** @description Whether trials that begin worse than most others are stopped. */
-            early_stop: boolean;
             /**
              * @description By setting, the share of the differences in loss that it explains alone, as far as the trials tell. Empty
              *     with few trials.
@@ -4654,7 +4647,7 @@ export interface components {
             trial: number;
             /**
              * Format: double
-             * @description Its loss; null unless it is complete or pruned.
+             * @description Its loss; null unless it is complete.
              */
             value?: number | null;
             /**
@@ -4669,8 +4662,6 @@ export interface components {
         StudyTrigger: {
             /** @description Whether trials continue from what the best one so far has learnt. */
             collaborative?: boolean;
-            /** @description Whether trials that begin worse than most others are stopped. */
-            early_stop?: boolean;
             /**
              * Format: double
              * @description The time, in seconds.
@@ -4916,11 +4907,6 @@ export interface components {
             job: components["schemas"]["Id"];
             model: components["schemas"]["Name"];
         };
-        /**
-         * @description Whether a trial goes on.
-         * @enum {string}
-         */
-        TrialDo: "continue" | "stop";
         /** @description A loss on held-out observations. */
         TrialLoss: {
             /**
@@ -4951,28 +4937,16 @@ export interface components {
         };
         /** @description The reply to a report. */
         TrialReply: {
-            do: components["schemas"]["TrialDo"];
             /**
              * Format: int64
              * @description When the trial is lost unless the worker is heard of again, in Unix milliseconds.
              */
             lease_until: number;
         };
-        /** @description The loss of a trial so far. Without `value` the worker says only that it is at work. */
+        /** @description A worker that is at work on its trial. */
         TrialReport: {
             /** Format: int32 */
             attempt: number;
-            /**
-             * Format: int32
-             * @description How far the training has come, such as its iterations: trials are compared at equal ones. Above that of the
-             *     last report; needed with `value`.
-             */
-            epoch?: number | null;
-            /**
-             * Format: double
-             * @description The loss on the held-out observations.
-             */
-            value?: number | null;
         };
         /** @description The result of a trial: its loss, or why it has none. */
         TrialResult: {
@@ -5000,7 +4974,7 @@ export interface components {
          * @description The state of a trial.
          * @enum {string}
          */
-        TrialState: "running" | "complete" | "pruned" | "failed" | "abandoned";
+        TrialState: "running" | "complete" | "failed" | "abandoned";
         /**
          * @description Triggers that retrain a model automatically, or search for settings of it. A trigger that is missing or null is
          *     off; without any, a model is retrained on request only.

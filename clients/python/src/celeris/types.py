@@ -1146,9 +1146,6 @@ class Training(TypedDict):
     model: Name
 
 
-TrialDo: TypeAlias = Literal['continue', 'stop']
-
-
 class TrialLoss(TypedDict):
     """
     A loss on held-out observations.
@@ -1166,18 +1163,15 @@ class TrialReply(TypedDict):
     The reply to a report.
     """
 
-    do: TrialDo
     lease_until: int
 
 
 class TrialReport(TypedDict, closed=True):
     """
-    The loss of a trial so far. Without `value` the worker says only that it is at work.
+    A worker that is at work on its trial.
     """
 
     attempt: int
-    epoch: NotRequired[int | None]
-    value: NotRequired[float | None]
 
 
 class TrialResult(TypedDict, closed=True):
@@ -1192,7 +1186,7 @@ class TrialResult(TypedDict, closed=True):
     value: NotRequired[float | None]
 
 
-TrialState: TypeAlias = Literal['running', 'complete', 'pruned', 'failed', 'abandoned']
+TrialState: TypeAlias = Literal['running', 'complete', 'failed', 'abandoned']
 
 
 class Unavailable(TypedDict):
@@ -1858,7 +1852,6 @@ class NewStudy(TypedDict, closed=True):
     """
 
     collaborative: NotRequired[bool]
-    early_stop: NotRequired[bool]
     lease_seconds: NotRequired[int | None]
     patience: NotRequired[int | None]
     remote_workers: NotRequired[int]
@@ -2196,7 +2189,6 @@ class StudyTrigger(TypedDict, closed=True):
     """
 
     collaborative: NotRequired[bool]
-    early_stop: NotRequired[bool]
     every: float
     patience: NotRequired[int | None]
     remote_workers: NotRequired[int]
@@ -2610,7 +2602,6 @@ class StudyDescription(StudySummary):
     """
 
     collaborative: bool
-    early_stop: bool
     importance: dict[str, float]
     lease_seconds: int
     patience: NotRequired[int | None]
