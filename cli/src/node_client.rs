@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use celeris_api::tls;
+use celeris_model::address::without_login;
 use rustls::CertificateError;
 use serde_json::Value;
 use ureq::http::{HeaderValue, Response, StatusCode};
@@ -115,6 +116,8 @@ impl std::fmt::Debug for Key {
 pub struct NodeClient {
     agent: Agent,
     url: String,
+    /// The URL without a password that it may have.
+    shown: String,
 }
 
 /// Adds the key to every request.
@@ -145,16 +148,17 @@ impl NodeClient {
             let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(authorities)).build();
             config = config.tls_config(tls);
         }
-        Self { agent: config.build().into(), url }
+        Self { agent: config.build().into(), shown: without_login(&url), url }
     }
 
+    /// Its URL, as messages show it.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.shown
     }
 
     /// The option that names this node in a command, with a space before it; nothing if it is the default.
     pub fn option(&self) -> String {
-        if self.url == DEFAULT_URL { String::new() } else { format!(" --url {}", self.url) }
+        if self.url == DEFAULT_URL { String::new() } else { format!(" --url {}", self.shown) }
     }
 
     /// Sends a `GET` request; `None` if there is no such resource.
@@ -310,12 +314,12 @@ impl NodeClient {
             _ => String::new(),
         };
         let detail = body["detail"].as_str().unwrap_or("no detail");
-        let message = format!("{} answered {status}: {detail}{hint}", self.url);
+        let message = format!("{} answered {status}: {detail}{hint}", self.shown);
         Err(if status.is_client_error() { Failure::bad_input(message) } else { Failure::other(message) })
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
-        let url = &self.url;
+        let url = &self.shown;
         if is_no_url(error) {
             let problem = format!("--url {url} is not a URL ({error}); write it like http://127.0.0.1:7117");
             return Failure::bad_input(problem);

@@ -4,6 +4,9 @@ use std::env;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 fn new_path(folder: &Path) -> PathBuf {
     folder.join(format!("celeris-{:016x}", rand::random::<u64>()))
@@ -21,6 +24,24 @@ pub fn file() -> io::Result<File> {
     Ok(file)
 }
 
+/// The folders that there are.
+static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes all folders, at the end of the process. Its child processes may be writing: what they make meanwhile is
+/// removed too, for a moment.
+pub fn remove_folders() {
+    const ATTEMPTS: usize = 20;
+    for folder in FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for _ in 0..ATTEMPTS {
+            let removed = fs::remove_dir_all(folder);
+            if removed.is_ok() || !folder.exists() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
 /// A folder that is removed with all that is in it when this is dropped.
 pub struct Folder(PathBuf);
 
@@ -32,6 +53,7 @@ impl Folder {
     pub fn new(within: Option<&Path>) -> io::Result<Self> {
         let path = new_path(&within.map_or_else(env::temp_dir, Path::to_owned));
         fs::create_dir(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
         Ok(Self(path))
     }
 
@@ -42,6 +64,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).retain(|folder| *folder != self.0);
         if let Err(error) = fs::remove_dir_all(&self.0) {
             eprintln!("celeris: {} was not removed: {error}", self.0.display());
         }

@@ -73,15 +73,29 @@ impl StreamCopy {
                 Ok(Entry::decode(key, user, value)?.sequence <= up_to)
             })?;
         }
-        for column in [Column::Items, Column::UserAttributes] {
-            writer.copy(database, column, KeyRange::prefix(keys::of_stream(&self.stream)), |_, _| Ok(true))?;
-        }
+        let of_stream = || KeyRange::prefix(keys::of_stream(&self.stream));
+        writer.copy(database, Column::Items, of_stream(), |_, _| Ok(true))?;
+        // The key of a user's attributes is the prefix of the user's history.
+        writer.copy(database, Column::UserAttributes, of_stream(), |key, _| self.has_history(database, key))?;
         writer.copy(database, Column::ItemFeatures, KeyRange::prefix(keys::of_model(self.model)), |_, _| Ok(true))?;
         for kind in DOCUMENTS {
             let key = keys::registry(&[kind.to_owned(), self.stream.to_string()]);
             writer.copy(database, Column::Registry, KeyRange::prefix(key), |_, _| Ok(true))?;
         }
         writer.end()
+    }
+
+    /// Whether the copy has events of the user whose history has this prefix.
+    fn has_history(&self, database: &Database, prefix: &[u8]) -> Result<bool, StorageError> {
+        let mut found = false;
+        database.scan(Column::History, KeyRange::prefix(prefix.to_vec()), Access::Lookup, |key, value| {
+            let (_, user) = keys::described_user(prefix)
+                .ok_or_else(|| corrupt(Column::UserAttributes, prefix, "its key names no user"))?;
+            let sequence = Entry::decode(key, prefix.len(), value)?.sequence;
+            found = sequence <= self.watermark.get(Partition::of(&user));
+            Ok(if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(found)
     }
 }
 
@@ -252,6 +266,8 @@ mod tests {
         for name in ["films", "books"] {
             original.user_attributes().put(&stream(name), &user(1), &of_user).unwrap().durable().await.unwrap();
         }
+        let quiet = original.user_attributes().put(&stream("films"), &user(9), &of_user);
+        quiet.unwrap().durable().await.unwrap();
         let watermark = original.log().watermark(&stream("films"));
         let copy = StreamCopy { stream: stream("films"), watermark, model: ModelId(1) };
         let mut bytes = Vec::new();
@@ -266,6 +282,7 @@ mod tests {
         );
         assert_eq!(whole.user_attributes().get(&stream("films"), &user(1)).unwrap(), Some(of_user));
         assert_eq!(whole.user_attributes().get(&stream("books"), &user(1)).unwrap(), None, "another stream");
+        assert_eq!(whole.user_attributes().get(&stream("films"), &user(9)).unwrap(), None, "a user without events");
         for (place, end) in [bytes.len() - 1, bytes.len() / 2, 1, 0].into_iter().enumerate() {
             assert!(matches!(open(&format!("cut-{place}"), &bytes[..end]), Err(CopyError::Transfer(_))), "{end}");
         }

@@ -90,8 +90,11 @@ impl TryFrom<AxisSpec> for Axis {
         match spec {
             AxisSpec { int: Some([low, high]), float: None, choice: None, log } => {
                 // A position is a number of 53 bits.
-                if low >= high || low.unsigned_abs().max(high.unsigned_abs()) > 1 << 52 {
+                if low >= high {
                     return Err(("int", format!("must be a smaller and a larger number, got {low} and {high}")));
+                }
+                if low.unsigned_abs().max(high.unsigned_abs()) > 1 << 52 {
+                    return Err(("int", format!("has numbers of at most 52 bits, got {low} and {high}")));
                 }
                 if log && low < 1 {
                     return Err(("int", format!("must begin at 1 or above if `log` is set, got {low}")));

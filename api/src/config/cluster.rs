@@ -57,11 +57,11 @@ pub struct Cluster {
     /// is to have.
     pub shards: u8,
     /// How long the logs in NATS hold what all nodes have synced, at most.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub trim_delay: Duration,
     /// How long a new version waits before it serves until all nodes have it.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub ready_within: Duration,
     /// Encryption of what the node sends to other nodes and to the NATS servers.

@@ -40,7 +40,7 @@ pub struct Limits {
     /// Maximum number of open NDJSON streams of one API key, or token; streams beyond it are answered with 429.
     pub streams_per_key: usize,
     /// How long a stream may send nothing before it is closed; empty lines keep it open.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub stream_idle_timeout: Duration,
     /// The earliest timestamp of an observation, as RFC 3339 text. The default rejects times in
@@ -49,11 +49,11 @@ pub struct Limits {
     #[schema(value_type = String)]
     pub earliest_time: Timestamp,
     /// How far the timestamp of an observation may be ahead of the node's clock.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub clock_skew: Duration,
     /// How long a request may take; it is answered with 504 after that.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub request_timeout: Duration,
     /// Maximum number of observations in flight per NDJSON stream.

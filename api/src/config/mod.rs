@@ -14,6 +14,7 @@ mod server;
 mod sizes;
 mod sources;
 mod store;
+mod times;
 mod tls;
 mod traces;
 mod training;

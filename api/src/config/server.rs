@@ -32,11 +32,11 @@ pub struct Server {
     pub connections: usize,
     /// How long a connection may take to send a complete request head, and how long it may accept
     /// no response bytes.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub idle_timeout: Duration,
     /// How long requests in flight may take to finish after the node was asked to stop.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub drain_timeout: Duration,
     /// Encryption of connections.

@@ -82,8 +82,21 @@ fn check(keys: &Table) -> Result<Config, String> {
 fn of_file(file: &Path) -> Result<Table, String> {
     let in_file = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
     let text = fs::read_to_string(file).map_err(|error| in_file(&error))?;
-    toml::from_str::<Config>(&text).map_err(|error| in_file(&error))?;
-    text.parse().map_err(|error: toml::de::Error| in_file(&error))
+    let in_line = |error: toml::de::Error| in_file(&located(&text, &error));
+    toml::from_str::<Config>(&text).map_err(in_line)?;
+    text.parse().map_err(in_line)
+}
+
+/// An error with its place, without the line itself, which may have a password in it.
+fn located(text: &str, error: &toml::de::Error) -> String {
+    let problem = error.message();
+    match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => {
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            format!("line {}, column {column}: {problem}", before.matches('\n').count() + 1)
+        }
+        None => problem.to_owned(),
+    }
 }
 
 /// The key of one environment variable, whose name has no prefix here. A value that is not TOML is

@@ -29,7 +29,7 @@ pub struct Decisions {
     /// counted.
     pub queue: usize,
     /// How long decisions are kept and rewards are joined to them.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub retention: Duration,
 }
@@ -47,11 +47,17 @@ impl Default for Decisions {
     }
 }
 
+/// The longest queue of decisions: its memory is taken at the start.
+const QUEUE_MAX: usize = 1 << 24;
+
 impl Decisions {
     pub(super) fn check(&self) -> Result<(), String> {
         if !(0.0..=1.0).contains(&self.candidates_sampled) {
             let received = self.candidates_sampled;
             return Err(format!("decisions.candidates_sampled: must be from 0 to 1, got {received}"));
+        }
+        if self.queue > QUEUE_MAX {
+            return Err(format!("decisions.queue: must be at most {QUEUE_MAX}, got {}", self.queue));
         }
         let numbers = [
             ("queue", self.queue == 0),
@@ -73,7 +79,7 @@ pub struct Sealing {
     pub enabled: bool,
     /// The longest time a record waits to be sealed. Amended records disappear from the files
     /// within twice this time.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub interval: Duration,
     /// This many waiting records trigger sealing before the interval has passed.
@@ -91,11 +97,11 @@ impl Default for Sealing {
 #[serde(deny_unknown_fields, default)]
 pub struct Verification {
     /// Delay after the start of the node.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub delay: Duration,
     /// Time between the end of one full pass and the start of the next.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub interval: Duration,
     /// Read rate, per second.

@@ -36,11 +36,11 @@ pub struct Tracing {
     #[schema(value_type = Option<String>)]
     pub ca_file: Option<PathBuf>,
     /// How long the sending of a batch may take, repetitions included; then its spans are dropped.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub timeout: Duration,
     /// How long a span waits for others at most, to be sent with them.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub interval: Duration,
     /// Maximum number of spans that wait to be sent; further ones are dropped, and counted.

@@ -62,12 +62,12 @@ pub struct TrainingLimits {
     #[schema(value_type = Option<String>)]
     pub memory: Option<ByteSize>,
     /// Wall-clock time from the start of the training.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub time: Duration,
     /// Longest time without a line of output or a change in the output folder; after it, the
     /// training is considered hung.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "super::times")]
     #[schema(value_type = String)]
     pub heartbeat: Duration,
     /// Processes and threads.

@@ -29,7 +29,7 @@ pub enum AskedDo {
     End,
 }
 
-/// The reply to a worker that asks for a trial. Without a trial, all but `do` is null.
+/// The reply to a worker that asks for a trial. Without a trial, all but `do` and `data` is null.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub struct AskedTrial {
     #[serde(rename = "do")]
@@ -45,8 +45,8 @@ pub struct AskedTrial {
     pub lease_until: Option<i64>,
     /// The time until then, in seconds.
     pub lease_seconds: Option<u32>,
-    /// Which data the trial needs: another number than that of the data which the worker has means that users in it
-    /// were erased, and that it must be removed and fetched again.
+    /// Which data the trials need: another number than that of the data which the worker has means that users in it
+    /// were erased, and that it must be removed. Null when the study has no trial any more.
     pub data: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl From<RemoteAsked> for AskedTrial {
                 lease_seconds: Some(lease_seconds),
                 data: Some(data),
             },
-            RemoteAsked::Wait => Self::default(),
+            RemoteAsked::Wait { data } => Self { data: Some(data), ..Self::default() },
             RemoteAsked::Ended => Self { action: AskedDo::End, ..Self::default() },
         }
     }

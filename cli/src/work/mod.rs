@@ -19,9 +19,11 @@ use tokio::runtime::Runtime;
 
 use self::heartbeat::Heartbeat;
 use self::offer::{Offer, Offers};
-use self::records::Records;
+use self::records::{FetchError, Records};
 use crate::Failure;
+use crate::interrupt::at_interrupt;
 use crate::node_client::{NodeArgs, NodeClient, Unanswered};
+use crate::scratch::remove_folders;
 use crate::serve::runtime;
 
 /// Time between two looks for a trial.
@@ -74,19 +76,28 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         training: config.training.options().map_err(Failure::BadInput)?,
         runtime: runtime()?,
     };
+    at_interrupt(|| {
+        remove_folders();
+        "stopped; a trial that was under way is lost, and the study goes on".to_owned()
+    });
     let offers = Offers { study: args.study.clone(), model };
     // The first answer says whether node, key and study are right; a node that is away later is waited for.
     let mut found = offers.ask(&worker.client, &worker.name)?;
-    let mut records = None;
+    let mut records: Option<Records> = None;
     match found {
         Offer::Trial(_) => {}
         Offer::None if args.exit_when_idle => {}
-        Offer::Later | Offer::None => tracing::info!("waiting for trials of {offers} at {}", worker.client.url()),
+        Offer::Later(_) | Offer::None => tracing::info!("waiting for trials of {offers} at {}", worker.client.url()),
     }
     loop {
         match found {
             Offer::Trial(trial) => worker.make(&trial, &mut records)?,
-            Offer::Later => thread::sleep(LOOK_EVERY),
+            Offer::Later(waiting) => {
+                // Users in others were erased, or no trial needs them.
+                let is_needed = |held: &Records| waiting.iter().any(|(study, data)| held.are_of(study, *data));
+                records = records.filter(is_needed);
+                thread::sleep(LOOK_EVERY);
+            }
             Offer::None if args.exit_when_idle => return Ok(()),
             Offer::None => {
                 // No trial needs them.
@@ -139,7 +150,7 @@ impl Worker {
         tracing::info!(%study, trial, params = %json!(assigned.params), "trial");
         let heartbeat = Heartbeat::start(&self.client, assigned);
         let made = self.outcome_of(assigned, &heartbeat, records);
-        if heartbeat.is_lost() {
+        if heartbeat.is_lost() || matches!(made, Err(Made::Lost)) {
             tracing::warn!(%study, trial, "the trial is not this worker's any more: it was stopped, or its lease ran out");
             // Users in them may have been erased.
             *records = None;
@@ -170,15 +181,30 @@ impl Worker {
         heartbeat: &Heartbeat,
         records: &mut Option<Records>,
     ) -> Result<Outcome, Made> {
-        if !records.as_ref().is_some_and(|records| records.are_of(assigned)) {
+        if !records.as_ref().is_some_and(|records| records.are_of(&assigned.study, assigned.data)) {
             // The old ones go before the new ones come.
             *records = None;
-            let of_worker = (self.name.as_str(), self.scratch.as_deref(), &self.training);
-            *records = Some(Records::fetch(&self.client, assigned, of_worker).map_err(Made::Records)?);
+            *records = Some(self.fetched(assigned, heartbeat)?);
         }
         let records = records.as_ref().expect("they were fetched");
         let trial = RemoteTrial { params: assigned.params.clone(), threads: self.threads, stop: heartbeat.stop() };
         self.runtime.block_on(records.worker().run(trial)).map_err(Made::Trial)
+    }
+
+    /// The records for a trial, from a node that may restart meanwhile.
+    fn fetched(&self, assigned: &Assigned, heartbeat: &Heartbeat) -> Result<Records, Made> {
+        let of_worker = (self.name.as_str(), self.scratch.as_deref(), &self.training);
+        loop {
+            let why = match Records::fetch(&self.client, &assigned.study, of_worker) {
+                Ok(records) => return Ok(records),
+                Err(FetchError::Failed(failure)) => return Err(Made::Records(failure)),
+                Err(FetchError::Refused(_)) => return Err(Made::Lost),
+                Err(FetchError::Cut(_)) if heartbeat.is_lost() => return Err(Made::Lost),
+                Err(FetchError::Cut(why)) => why,
+            };
+            tracing::warn!(node = self.client.url(), why, "the observations did not come; trying again");
+            thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// Tells the result, for a while also to a node that does not answer.
@@ -204,7 +230,9 @@ impl Worker {
 /// Why a trial has no loss.
 #[derive(Debug)]
 enum Made {
-    /// What it reads did not come.
+    /// It is not this worker's any more.
+    Lost,
+    /// What it reads cannot be kept here.
     Records(Failure),
     Trial(ManagerError),
 }
@@ -212,6 +240,7 @@ enum Made {
 impl std::fmt::Display for Made {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Lost => formatter.write_str("it is not this worker's any more"),
             Self::Records(Failure::BadInput(why) | Failure::Other(why)) => formatter.write_str(why),
             Self::Trial(error) => error.fmt(formatter),
         }

@@ -15,8 +15,8 @@ use crate::node_client::{NodeClient, Unanswered};
 /// What the node has for this worker.
 pub enum Offer {
     Trial(Assigned),
-    /// Nothing now, and perhaps later.
-    Later,
+    /// Nothing now, and perhaps later: the studies, and which data their trials need.
+    Later(Vec<(String, u64)>),
     /// No study has trials for it.
     None,
 }
@@ -57,6 +57,12 @@ struct AskedTrial {
     data: u64,
 }
 
+/// A reply without a trial.
+#[derive(Deserialize)]
+struct AskedToWait {
+    data: u64,
+}
+
 impl Offers {
     /// Asks the studies in turn until one has a trial.
     ///
@@ -87,7 +93,7 @@ impl Offers {
     }
 
     fn ask_once(&self, client: &NodeClient, worker: &str) -> Result<Offer, Unanswered> {
-        let mut offer = Offer::None;
+        let mut waiting = Vec::new();
         for study in self.studies(client)? {
             let reply = sent_once(client, &format!("/v1/studies/{study}/ask"), &json!({ "worker": worker }))?;
             let unknown = |error: serde_json::Error| {
@@ -102,11 +108,14 @@ impl Offers {
                     let lease = Duration::from_secs(lease_seconds.into());
                     return Ok(Offer::Trial(Assigned { study, trial, attempt, params, data, lease }));
                 }
-                "wait" => offer = Offer::Later,
+                "wait" => {
+                    let AskedToWait { data } = serde_json::from_value(trial).map_err(unknown)?;
+                    waiting.push((study, data));
+                }
                 _ => {}
             }
         }
-        Ok(offer)
+        Ok(if waiting.is_empty() { Offer::None } else { Offer::Later(waiting) })
     }
 
     /// The ids of the running studies.

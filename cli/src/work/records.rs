@@ -1,6 +1,6 @@
 //! What the trials of a study read, on this machine.
 
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use celeris_manager::{Manager, ManagerOptions, TrainingOptions, TrialData, Trial
 use celeris_predictor::{Predictor, PredictorOptions};
 use celeris_storage::{CopyError, Storage, StorageOptions};
 
-use super::Assigned;
 use crate::Failure;
 use crate::node_client::{NodeClient, escaped};
 use crate::scratch::Folder;
@@ -26,6 +25,23 @@ pub struct Records {
     _folder: Folder,
 }
 
+/// Why there are no records.
+#[derive(Debug)]
+pub enum FetchError {
+    /// The node does not give them: the trial is not this worker's any more.
+    Refused(String),
+    /// The node ended, or the connection broke.
+    Cut(String),
+    /// They cannot be kept or read here.
+    Failed(Failure),
+}
+
+impl From<Failure> for FetchError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 impl Records {
     /// Fetches what the trials of a study read, for a worker of this name.
     ///
@@ -33,15 +49,22 @@ impl Records {
     /// If the node refuses, what comes is cut off, or the node runs another version.
     pub fn fetch(
         client: &NodeClient,
-        assigned: &Assigned,
+        study: &str,
         (name, scratch, training): (&str, Option<&Path>, &TrainingOptions),
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, FetchError> {
         let folder = Folder::new(scratch).map_err(|error| Failure::bad_input(format!("--scratch: {error}")))?;
-        let path = format!("/v1/studies/{}/data?worker={}", assigned.study, escaped(name));
-        let mut incoming = BufReader::new(client.open(&path)?);
+        let path = format!("/v1/studies/{study}/data?worker={}", escaped(name));
+        let incoming = client.open(&path).map_err(|failure| match failure {
+            Failure::BadInput(why) => FetchError::Refused(why),
+            Failure::Other(why) => FetchError::Cut(why),
+        })?;
+        let mut incoming = BufReader::new(incoming);
         let failed = |error: CopyError| match error {
-            CopyError::Storage(error) => Failure::from(error),
-            CopyError::Transfer(_) => Failure::other(format!("{}: {error}", client.url())),
+            CopyError::Storage(error) => FetchError::Failed(error.into()),
+            CopyError::Transfer(of) if of.kind() == ErrorKind::InvalidData => {
+                FetchError::Failed(Failure::other(format!("{}: {of}", client.url())))
+            }
+            CopyError::Transfer(_) => FetchError::Cut(error.to_string()),
         };
         let data = TrialData::read(&mut incoming).map_err(failed)?;
         // Trainers run in another working folder and must find the same files.
@@ -54,14 +77,14 @@ impl Records {
             training: training.clone(),
             import_dir: None,
         };
-        let manager = Manager::open(storage, Arc::new(predictor), options)?;
-        let worker = manager.trial_worker(data)?;
-        Ok(Self { study: assigned.study.clone(), worker, _manager: manager, _folder: folder })
+        let manager = Manager::open(storage, Arc::new(predictor), options).map_err(Failure::from)?;
+        let worker = manager.trial_worker(data).map_err(Failure::from)?;
+        Ok(Self { study: study.to_owned(), worker, _manager: manager, _folder: folder })
     }
 
-    /// Whether a trial reads these.
-    pub fn are_of(&self, assigned: &Assigned) -> bool {
-        self.study == assigned.study && self.worker.data() == assigned.data
+    /// Whether the trials of a study read these, which need the data of this number.
+    pub fn are_of(&self, study: &str, data: u64) -> bool {
+        self.study == study && self.worker.data() == data
     }
 
     pub fn worker(&self) -> &TrialWorker {

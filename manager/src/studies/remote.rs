@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use celeris_storage::{CopyError, RegistryBatch};
 use celeris_study::{Asked, Assignment, Outcome, StudyError, Worker};
@@ -30,7 +31,10 @@ pub enum RemoteAsked {
         data: u64,
     },
     /// There is none now; ask again later.
-    Wait,
+    Wait {
+        /// As of a trial.
+        data: u64,
+    },
     /// There will be none.
     Ended,
 }
@@ -71,8 +75,10 @@ impl Studies {
     pub fn ask(&self, study: &str, worker: &str) -> Result<RemoteAsked, ManagerError> {
         let term = self.registry.term()?;
         let id = self.get(study)?.study;
-        // A trial that begins now reads no erased user, and need not be taken back for one.
-        self.forget_erased(&id, &term)?;
+        if self.has_erased.load(Ordering::Acquire) {
+            // A trial that begins now reads no erased user, and need not be taken back for one.
+            self.forget_erased(&id, &term)?;
+        }
         let (record, asked) =
             self.update(&id, &term, |study| Ok(study.search.ask(Worker::Remote(worker), now())?))?;
         Ok(match asked {
@@ -81,7 +87,7 @@ impl Studies {
                 let lease_seconds = record.search.settings().lease_seconds;
                 RemoteAsked::Trial { assignment, lease_until, lease_seconds, data: record.erased_users }
             }
-            Asked::Wait => RemoteAsked::Wait,
+            Asked::Wait => RemoteAsked::Wait { data: record.erased_users },
             Asked::Ended => RemoteAsked::Ended,
         })
     }

@@ -46,6 +46,8 @@ pub(super) fn outcome_name(state: TrialState) -> &'static str {
 struct Assigned {
     study: StudyId,
     assignment: Assignment,
+    /// Number of users erased by then ([`StudyRecord::erased_users`]).
+    erased_users: u64,
     flag: Arc<AtomicBool>,
     term: Term,
 }
@@ -101,7 +103,8 @@ impl Studies {
             let (record, asked) = self.update(study, term, |study| Ok(study.search.ask(Worker::Local, now())?))?;
             let Asked::Trial(assignment) = asked else { return Ok(()) };
             let (study, flag, term) = (study.clone(), Arc::clone(flag), term.clone());
-            self.start_trial(record, Assigned { study, assignment, flag, term });
+            let erased_users = record.erased_users;
+            self.start_trial(record, Assigned { study, assignment, erased_users, flag, term });
         }
     }
 
@@ -176,6 +179,10 @@ impl Studies {
                 // It did not fail: it was stopped with its study.
                 Err(_) if is_stopped => study.search.abandon(assigned.of(), now())?,
                 result => study.search.tell(assigned.of(), result, now())?,
+            }
+            if study.erased_users > assigned.erased_users {
+                // Users were erased whose events its result may have.
+                study.search.drop_kept();
             }
             Ok(study.search.needed())
         });

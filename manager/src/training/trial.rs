@@ -10,7 +10,6 @@ use celeris_storage::SPANS;
 use tracing::Instrument;
 
 use super::attempt::{Candidate, Work};
-use super::reading::ATTEMPTS_MAX;
 use super::{TrainFrom, TrainPlan, Training, blocking};
 use crate::comparison::HeldOutLoss;
 use crate::directories::remove_dir;
@@ -43,15 +42,11 @@ impl TrialPlan {
         }
         Ok(())
     }
-
-    fn is_stopped(&self) -> bool {
-        self.check().is_err()
-    }
 }
 
 impl Training {
     /// Trains with the settings of `record` and evaluates the posteriors that the version would
-    /// serve on the held-out records. Starts again if users are erased whose events it has read.
+    /// serve on the held-out records. Starts again if users are erased whose events it has read, as often as it takes.
     ///
     /// # Errors
     /// As a retrain job; `Trainer` if it was stopped. Its folder is removed then.
@@ -67,7 +62,6 @@ impl Training {
             from: TrainFrom::Nothing,
             trial: Some(plan.clone()),
         };
-        let mut attempt = 1;
         let outcome = loop {
             remove_dir(&plan.dir)?;
             let attempted = async {
@@ -81,8 +75,7 @@ impl Training {
             };
             match attempted.await {
                 _ if term.is_over() => break term.check().map(|()| HeldOutLoss::default()),
-                Err(ManagerError::Outdated) if !plan.is_stopped() && attempt < ATTEMPTS_MAX => attempt += 1,
-                Err(ManagerError::Outdated) => break plan.check().and(Err(ManagerError::Outdated)),
+                Err(ManagerError::Outdated) => {}
                 outcome => break outcome,
             }
         };

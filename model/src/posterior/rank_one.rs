@@ -39,8 +39,8 @@ pub(crate) trait Steps: Real + 'static {
         features: &[f32],
         out: &mut [Self],
     ) -> [Self; 2];
-    /// `out = matrix * vector` for a symmetric matrix.
-    fn multiply(matrix: &[Self], vector: &[Self], out: &mut [Self]);
+    /// `out = matrix * vector` for a symmetric matrix; returns `reduction·vector`.
+    fn multiply(matrix: &[Self], reduction: &[Self], vector: &[Self], out: &mut [Self]) -> Self;
     /// The thread's scratch buffer.
     fn scratch() -> &'static LocalKey<Cell<Vec<Self>>>;
 
@@ -67,8 +67,9 @@ impl Steps for f32 {
         kernel::reduce_and_multiply(matrix, reduction, weights, features, out)
     }
 
-    fn multiply(matrix: &[f32], vector: &[f32], out: &mut [f32]) {
-        kernel::multiply(matrix, vector, vector, out);
+    fn multiply(matrix: &[f32], reduction: &[f32], vector: &[f32], out: &mut [f32]) -> f32 {
+        let [_, reduced] = kernel::multiply(matrix, reduction, vector, out);
+        reduced
     }
 
     fn scratch() -> &'static LocalKey<Cell<Vec<f32>>> {
@@ -98,13 +99,14 @@ impl Steps for f64 {
         [dot(out, features), dot(weights, features)]
     }
 
-    fn multiply(matrix: &[f64], vector: &[f64], out: &mut [f64]) {
+    fn multiply(matrix: &[f64], reduction: &[f64], vector: &[f64], out: &mut [f64]) -> f64 {
         out.fill(0.0);
         for (row, factor) in matrix.chunks_exact(vector.len()).zip(vector) {
             for (entry, sum) in row.iter().zip(out.iter_mut()) {
                 *sum += factor * entry;
             }
         }
+        reduction.iter().zip(vector).map(|(entry, factor)| entry * factor).sum()
     }
 
     fn scratch() -> &'static LocalKey<Cell<Vec<f64>>> {
@@ -181,9 +183,7 @@ impl<T: Steps> State<T> {
 
     fn shift_by_pull(&mut self, pull: &[T]) {
         let Self { weights, unshifted, earlier, reduction } = self;
-        T::multiply(earlier, pull, weights);
-        let reduced: f64 = reduction.iter().zip(pull).map(|(entry, pull)| entry.to_f64() * pull.to_f64()).sum();
-        let reduced = T::from_f64(reduced);
+        let reduced = T::multiply(earlier, reduction, pull, weights);
         for ((weight, own), entry) in weights.iter_mut().zip(unshifted).zip(reduction) {
             *weight = *own + (*weight - reduced * *entry);
         }

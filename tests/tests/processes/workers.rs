@@ -175,3 +175,23 @@ fn a_worker_of_a_node_that_refuses_it_ends_with_the_reason() {
     }
     assert_eq!(binary::run(["work", "--url", &url, "--exit-when-idle"]).code, Some(0), "there is no study");
 }
+
+#[test]
+fn a_worker_that_is_asked_to_end_leaves_no_observations() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = rated(dir.path());
+    let id = start(&node, &json!({"workers": 0, "remote_workers": 2, "trials": 400}));
+    for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
+        let scratch = dir.path().join(signal);
+        let mut worker = Worker::start(&node, signal, &scratch);
+        eventually("a trial", || {
+            let all = study(&node, &id);
+            trials(&all).iter().any(|trial| trial["worker"] == signal && trial["value"].is_f64()).then_some(())
+        });
+        assert!(std::fs::read_dir(&scratch).unwrap().count() > 0, "it has the observations");
+        worker.signal(signal);
+        let exit = eventually("the end of the worker", || worker.0.try_wait().unwrap());
+        assert_eq!((exit.code(), std::fs::read_dir(&scratch).unwrap().count()), (Some(code), 0), "{signal}");
+    }
+    node.client().post(&format!("/v1/studies/{id}/stop"), &json!({})).expect(200);
+}
