@@ -4,7 +4,7 @@
 //! and without, and each fit is evaluated by the served posteriors under priors of several scales. Choice vectors are
 //! left out unless they lower the error by more than its standard error, since a version pays for them in
 //! memory and at each observation; nor have users a recent bias unless that does. If a tenth is few ratings, several tenths are held out in turn and evaluated
-//! together.
+//! together. Of many ratings, settings are tuned on those of some users, which would otherwise take longer than the training.
 
 use celeris_model::RecentBias;
 use rand::SeedableRng;
@@ -31,6 +31,9 @@ const FOLDS_TRIED_MAX: usize = 3;
 
 /// With fewer ratings, nothing is held out, and the settings are [`Tuned::untuned`].
 pub(crate) const RATINGS_MIN: usize = 100;
+
+/// Beyond this many ratings, settings are tuned on about as many, all of some users.
+const RATINGS_MAX: usize = 1_000_000;
 
 /// Minimum number of iterations before the held-out error is evaluated.
 ///
@@ -123,6 +126,8 @@ pub(crate) fn tune(
     if ratings.list().len() < RATINGS_MIN {
         return Ok(Tuned::untuned(settings));
     }
+    let of_some = of_some_users(ratings, RATINGS_MAX);
+    let ratings = of_some.as_ref().unwrap_or(ratings);
     let folds: Vec<(Prepared, Fold)> =
         folds(ratings, settings.seed).into_iter().map(|fold| (Prepared::of(&fold.known, recipe.dim), fold)).collect();
     let (mut done, total) = (0, 2 * folds.len());
@@ -169,6 +174,14 @@ pub(crate) fn tune(
         recent_bias,
         held_out: Some(HeldOutFigures { rmse: Some(errors.rmse()), noise_variance: errors.noise_variance() }),
     })
+}
+
+/// The ratings of every second, third, ... user, such that they are about `most`; `None` if there are no more, or if these users
+/// have few of them.
+fn of_some_users(ratings: &Ratings, most: usize) -> Option<Ratings> {
+    let every = u32::try_from(ratings.list().len().div_ceil(most)).ok().filter(|every| *every > 1)?;
+    let of_some = ratings.filtered(|row| ratings.list()[row].user % every == 0);
+    (of_some.list().len() >= most / 4).then_some(of_some)
 }
 
 /// Ratings of which some are held out.
@@ -221,4 +234,24 @@ fn learn_until_worse(
 fn held_out_square(als: &Als, asked: &[Rating]) -> f64 {
     let square = |r: &Rating| f64::from(r.weight) * (f64::from(r.label) - als.score(r.user, r.item)).powi(2);
     asked.iter().map(square).sum()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_ratings_are_tuned_on_all_those_of_some_users() {
+        let rating = |user, item| Rating { user, item, label: 1.0, weight: 1.0 };
+        let list: Vec<Rating> = (0..90).flat_map(|user| (0..10).map(move |item| rating(user, item))).collect();
+        let ratings = Ratings::new(90, 10, list).unwrap();
+        assert!(of_some_users(&ratings, 900).is_none());
+        let of_some = of_some_users(&ratings, 300).unwrap();
+        assert_eq!((of_some.list().len(), of_some.users(), of_some.items()), (300, 90, 10));
+        assert!(of_some.list().iter().all(|rating| rating.user % 3 == 0));
+        // Nearly all are of one user, who is not among them.
+        let list: Vec<Rating> = (0..900).map(|row| rating(u32::from(row != 0), row % 10)).collect();
+        assert!(of_some_users(&Ratings::new(2, 10, list).unwrap(), 300).is_none());
+    }
 }

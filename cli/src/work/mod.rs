@@ -198,7 +198,10 @@ impl Worker {
             let why = match Records::fetch(&self.client, &assigned.study, of_worker) {
                 Ok(records) => return Ok(records),
                 Err(FetchError::Failed(failure)) => return Err(Made::Records(failure)),
-                Err(FetchError::Refused(_)) => return Err(Made::Lost),
+                Err(FetchError::Refused(why)) => {
+                    tracing::warn!(why, "the observations were refused");
+                    return Err(Made::Lost);
+                }
                 Err(FetchError::Cut(_)) if heartbeat.is_lost() => return Err(Made::Lost),
                 Err(FetchError::Cut(why)) => why,
             };
