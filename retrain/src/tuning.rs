@@ -180,7 +180,7 @@ pub(crate) fn tune(
 /// have few of them.
 fn of_some_users(ratings: &Ratings, most: usize) -> Option<Ratings> {
     let every = u32::try_from(ratings.list().len().div_ceil(most)).ok().filter(|every| *every > 1)?;
-    let of_some = ratings.filtered(|row| ratings.list()[row].user % every == 0);
+    let of_some = ratings.filtered(|row| ratings.list()[row].user.is_multiple_of(every));
     (of_some.list().len() >= most / 4).then_some(of_some)
 }
 
@@ -249,7 +249,7 @@ mod tests {
         assert!(of_some_users(&ratings, 900).is_none());
         let of_some = of_some_users(&ratings, 300).unwrap();
         assert_eq!((of_some.list().len(), of_some.users(), of_some.items()), (300, 90, 10));
-        assert!(of_some.list().iter().all(|rating| rating.user % 3 == 0));
+        assert!(of_some.list().iter().all(|rating| rating.user.is_multiple_of(3)));
         // Nearly all are of one user, who is not among them.
         let list: Vec<Rating> = (0..900).map(|row| rating(u32::from(row != 0), row % 10)).collect();
         assert!(of_some_users(&Ratings::new(2, 10, list).unwrap(), 300).is_none());

@@ -87,15 +87,19 @@ fn of_file(file: &Path) -> Result<Table, String> {
     text.parse().map_err(in_line)
 }
 
-/// An error with its place, without the line itself, which may have a password in it.
+/// An error with its place and its key, without the line itself, which may have a password in it.
 fn located(text: &str, error: &toml::de::Error) -> String {
     let problem = error.message();
-    match error.span().and_then(|span| text.get(..span.start)) {
-        Some(before) => {
-            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            format!("line {}, column {column}: {problem}", before.matches('\n').count() + 1)
-        }
-        None => problem.to_owned(),
+    let Some((before, after)) = error.span().and_then(|span| text.split_at_checked(span.start)) else {
+        return problem.to_owned();
+    };
+    let number = before.matches('\n').count() + 1;
+    let begun = before.rsplit('\n').next().unwrap_or_default();
+    let line = format!("{begun}{}", after.lines().next().unwrap_or_default());
+    let is_of_key = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    match line.split_once('=').map(|(key, _)| key.trim()) {
+        Some(key) if !key.is_empty() && key.chars().all(is_of_key) => format!("line {number}, {key}: {problem}"),
+        _ => format!("line {number}: {problem}"),
     }
 }
 

@@ -181,7 +181,7 @@ fn a_worker_that_is_asked_to_end_leaves_no_observations() {
     let dir = tempfile::tempdir().unwrap();
     let node = rated(dir.path());
     let id = start(&node, &json!({"workers": 0, "remote_workers": 2, "trials": 400}));
-    for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
+    for (signal, code) in [("TERM", 143), ("INT", 130)] {
         let scratch = dir.path().join(signal);
         let mut worker = Worker::start(&node, signal, &scratch);
         eventually("a trial", || {
@@ -189,7 +189,7 @@ fn a_worker_that_is_asked_to_end_leaves_no_observations() {
             trials(&all).iter().any(|trial| trial["worker"] == signal && trial["value"].is_f64()).then_some(())
         });
         assert!(std::fs::read_dir(&scratch).unwrap().count() > 0, "it has the observations");
-        worker.signal(signal);
+        worker.signal(&format!("-{signal}"));
         let exit = eventually("the end of the worker", || worker.0.try_wait().unwrap());
         assert_eq!((exit.code(), std::fs::read_dir(&scratch).unwrap().count()), (Some(code), 0), "{signal}");
     }
