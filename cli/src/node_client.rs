@@ -115,9 +115,10 @@ impl std::fmt::Debug for Key {
 /// A client of one node.
 pub struct NodeClient {
     agent: Agent,
+    /// The beginning of the URLs of requests.
+    base: String,
+    /// The same as messages show it: without a password that it may have.
     url: String,
-    /// The URL without a password that it may have.
-    shown: String,
 }
 
 /// Adds the key to every request.
@@ -137,8 +138,8 @@ impl Middleware for Authorize {
 impl NodeClient {
     /// A client of the node at this URL; `http://` may be left out. Does not connect.
     pub fn new(args: &NodeArgs) -> Self {
-        let url = args.url.trim_end_matches('/');
-        let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        let base = args.url.trim_end_matches('/');
+        let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
         let mut config = Agent::config_builder().http_status_as_error(false);
         if let Some(mut value) = args.authorization().and_then(|value| HeaderValue::from_str(&value).ok()) {
             value.set_sensitive(true);
@@ -148,17 +149,17 @@ impl NodeClient {
             let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(authorities)).build();
             config = config.tls_config(tls);
         }
-        Self { agent: config.build().into(), shown: without_login(&url), url }
+        Self { agent: config.build().into(), url: without_login(&base), base }
     }
 
     /// Its URL, as messages show it.
     pub fn url(&self) -> &str {
-        &self.shown
+        &self.url
     }
 
     /// The option that names this node in a command, with a space before it; nothing if it is the default.
     pub fn option(&self) -> String {
-        if self.url == DEFAULT_URL { String::new() } else { format!(" --url {}", self.shown) }
+        if self.base == DEFAULT_URL { String::new() } else { format!(" --url {}", self.url) }
     }
 
     /// Sends a `GET` request; `None` if there is no such resource.
@@ -166,13 +167,13 @@ impl NodeClient {
     /// # Errors
     /// If no node answers, or it refuses.
     pub fn find(&self, path: &str) -> Result<Option<Value>, Failure> {
-        let response = self.patiently(|| self.agent.get(format!("{}{path}", self.url)).call())?;
+        let response = self.patiently(|| self.agent.get(format!("{}{path}", self.base)).call())?;
         if response.status() == StatusCode::NOT_FOUND { Ok(None) } else { self.accepted(response).map(Some) }
     }
 
     /// Sends a `GET` request; `None` if there is no answer within this time, or no such resource.
     pub fn find_within(&self, path: &str, wait: Duration) -> Option<Value> {
-        let request = self.agent.get(format!("{}{path}", self.url)).config().timeout_global(Some(wait)).build();
+        let request = self.agent.get(format!("{}{path}", self.base)).config().timeout_global(Some(wait)).build();
         self.accepted(request.call().ok()?).ok()
     }
 
@@ -182,7 +183,7 @@ impl NodeClient {
     /// If no node answers, or it refuses.
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
         let response =
-            self.agent.get(format!("{}{path}", self.url)).call().map_err(|error| self.unreachable(&error))?;
+            self.agent.get(format!("{}{path}", self.base)).call().map_err(|error| self.unreachable(&error))?;
         self.accepted(response)
     }
 
@@ -191,7 +192,7 @@ impl NodeClient {
     /// # Errors
     /// If no node answers, or it refuses.
     pub fn open(&self, path: &str) -> Result<impl Read + use<>, Failure> {
-        let response = self.patiently(|| self.agent.get(format!("{}{path}", self.url)).call())?;
+        let response = self.patiently(|| self.agent.get(format!("{}{path}", self.base)).call())?;
         if response.status().is_success() {
             return Ok(response.into_body().into_with_config().limit(u64::MAX).reader());
         }
@@ -215,7 +216,7 @@ impl NodeClient {
     /// # Errors
     /// If no node answers.
     pub fn post_as(&self, path: &str, media_type: &str, body: &[u8]) -> Result<Response<Body>, Failure> {
-        self.patiently(|| self.agent.post(format!("{}{path}", self.url)).header("content-type", media_type).send(body))
+        self.patiently(|| self.agent.post(format!("{}{path}", self.base)).header("content-type", media_type).send(body))
     }
 
     /// Sends a `DELETE` request.
@@ -223,7 +224,7 @@ impl NodeClient {
     /// # Errors
     /// If no node answers, or it refuses.
     pub fn delete(&self, path: &str) -> Result<Value, Failure> {
-        let response = self.patiently(|| self.agent.delete(format!("{}{path}", self.url)).call())?;
+        let response = self.patiently(|| self.agent.delete(format!("{}{path}", self.base)).call())?;
         self.accepted(response)
     }
 
@@ -233,7 +234,7 @@ impl NodeClient {
     /// If no node answers, or it refuses.
     pub fn put_bytes(&self, path: &str, bytes: &[u8]) -> Result<Value, Failure> {
         let put = || {
-            let request = self.agent.put(format!("{}{path}", self.url));
+            let request = self.agent.put(format!("{}{path}", self.base));
             request.header("content-type", "application/octet-stream").send(bytes)
         };
         let response = self.patiently(put)?;
@@ -245,7 +246,7 @@ impl NodeClient {
     /// # Errors
     /// [`Unanswered`].
     pub fn find_once(&self, path: &str) -> Result<Option<Value>, Unanswered> {
-        let response = self.once(self.agent.get(format!("{}{path}", self.url)).call())?;
+        let response = self.once(self.agent.get(format!("{}{path}", self.base)).call())?;
         if response.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -258,7 +259,7 @@ impl NodeClient {
     /// # Errors
     /// [`Unanswered`].
     pub fn post_once(&self, path: &str, media_type: &str, body: &[u8]) -> Result<Response<Body>, Unanswered> {
-        let request = self.agent.post(format!("{}{path}", self.url)).header("content-type", media_type);
+        let request = self.agent.post(format!("{}{path}", self.base)).header("content-type", media_type);
         self.once(request.send(body))
     }
 
@@ -267,7 +268,7 @@ impl NodeClient {
     /// # Errors
     /// [`Unanswered`].
     pub fn put_once(&self, path: &str, body: &[u8]) -> Result<Response<Body>, Unanswered> {
-        let request = self.agent.put(format!("{}{path}", self.url)).header("content-type", "application/json");
+        let request = self.agent.put(format!("{}{path}", self.base)).header("content-type", "application/json");
         self.once(request.send(body))
     }
 
@@ -314,12 +315,12 @@ impl NodeClient {
             _ => String::new(),
         };
         let detail = body["detail"].as_str().unwrap_or("no detail");
-        let message = format!("{} answered {status}: {detail}{hint}", self.shown);
+        let message = format!("{} answered {status}: {detail}{hint}", self.url);
         Err(if status.is_client_error() { Failure::bad_input(message) } else { Failure::other(message) })
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
-        let url = &self.shown;
+        let url = &self.url;
         if is_no_url(error) {
             let problem = format!("--url {url} is not a URL ({error}); write it like http://127.0.0.1:7117");
             return Failure::bad_input(problem);

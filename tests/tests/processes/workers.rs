@@ -180,7 +180,7 @@ fn a_worker_of_a_node_that_refuses_it_ends_with_the_reason() {
 fn a_worker_that_is_asked_to_end_leaves_no_observations() {
     let dir = tempfile::tempdir().unwrap();
     let node = rated(dir.path());
-    let id = start(&node, &json!({"workers": 0, "remote_workers": 2, "trials": 400}));
+    let id = start(&node, &json!({"workers": 0, "remote_workers": 2, "lease_seconds": 5, "trials": 400}));
     for (signal, code) in [("TERM", 143), ("INT", 130)] {
         let scratch = dir.path().join(signal);
         let mut worker = Worker::start(&node, signal, &scratch);
