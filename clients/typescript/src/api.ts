@@ -1313,7 +1313,7 @@ export interface components {
          * @enum {string}
          */
         AskedDo: "try" | "wait" | "end";
-        /** @description The reply to a worker that asks for a trial. Without a trial, all but `do` is null. */
+        /** @description The reply to a worker that asks for a trial. Without a trial, all but `do` and `data` is null. */
         AskedTrial: {
             /**
              * Format: int32
@@ -1322,8 +1322,8 @@ export interface components {
             attempt?: number | null;
             /**
              * Format: int64
-             * @description Which data the trial needs: another number than that of the data which the worker has means that users in it
-             *     were erased, and that it must be removed and fetched again.
+             * @description Which data the trials need: another number than that of the data which the worker has means that users in it
+             *     were erased, and that it must be removed. Null when the study has no trial any more.
              */
             data?: number | null;
             do: components["schemas"]["AskedDo"];
@@ -9026,7 +9026,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The reply to a worker that asks for a trial. Without a trial, all but `do` is null. */
+            /** @description The reply to a worker that asks for a trial. Without a trial, all but `do` and `data` is null. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1370,7 +1370,7 @@ class ArmWeight(TypedDict):
 
 class AskedTrial(TypedDict):
     """
-    The reply to a worker that asks for a trial. Without a trial, all but `do` is null.
+    The reply to a worker that asks for a trial. Without a trial, all but `do` and `data` is null.
     """
 
     attempt: NotRequired[int | None]
