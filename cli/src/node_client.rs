@@ -22,6 +22,10 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7117";
 /// Bytes of a reply that is read as a whole: the list of the files of a large store has the most.
 const REPLY_BYTES_MAX: u64 = 256 << 20;
 
+/// The time for a connection, and for a read or a write on it in which nothing moves.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// How often a request is sent that the node cannot answer now.
 const TRIES: u32 = 5;
 
@@ -140,7 +144,11 @@ impl NodeClient {
     pub fn new(args: &NodeArgs) -> Self {
         let base = args.url.trim_end_matches('/');
         let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
-        let mut config = Agent::config_builder().http_status_as_error(false);
+        let mut config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_per_read(Some(STALL_TIMEOUT))
+            .timeout_per_write(Some(STALL_TIMEOUT));
         if let Some(mut value) = args.authorization().and_then(|value| HeaderValue::from_str(&value).ok()) {
             value.set_sensitive(true);
             config = config.middleware(Authorize(value));

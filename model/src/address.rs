@@ -1,12 +1,20 @@
 //! Addresses of servers as people may see them.
 
-/// An address without the user and the password, or the token, that it may have: `nats://…@host:4222`.
+/// An address without the user and the password, or the token, that it may have: `nats://…@host:4222`. A query may have a
+/// token too: `nats://host?…`.
 #[must_use]
 pub fn without_login(address: &str) -> String {
-    let begin = address.find("://").map_or(0, |place| place + 3);
-    match address.rfind('@') {
-        Some(end) if end >= begin => format!("{}…{}", &address[..begin], &address[end..]),
-        _ => address.to_owned(),
+    let (scheme, rest) = address.split_at(address.find("://").map_or(0, |place| place + 3));
+    let (login, server) = rest.split_at(rest.rfind('@').unwrap_or(0));
+    let server = match server.split_once('?') {
+        Some((server, query)) if !query.is_empty() => format!("{server}?…"),
+        _ => server.to_owned(),
+    };
+    match login {
+        "" => format!("{scheme}{server}"),
+        // What follows may belong to the query.
+        login if login.contains('?') => format!("{scheme}…"),
+        _ => format!("{scheme}…{server}"),
     }
 }
 
@@ -30,6 +38,11 @@ mod tests {
             ("user:password@10.0.0.1:9092", "…@10.0.0.1:9092"),
             ("nats://user:p@ss@host", "nats://…@host"),
             ("nats://user:p/w@host", "nats://…@host"),
+            ("nats://user:p?w@host", "nats://…"),
+            ("nats://host:4222?token=secret", "nats://host:4222?…"),
+            ("nats://host:4222?token=sec@ret", "nats://…"),
+            ("nats://a:b@host?token=secret", "nats://…@host?…"),
+            ("where?", "where?"),
             ("", ""),
         ] {
             assert_eq!(without_login(address), shown);

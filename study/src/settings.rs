@@ -35,7 +35,7 @@ pub struct Settings {
     /// Number of trials at a time of the node that leads the study. It makes trial 0 also if this is 0.
     pub workers: u32,
     /// Number of trials at a time of workers on other machines.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default)]
     pub remote_workers: u32,
     /// Seconds without a message after which a trial of a worker on another machine is lost.
     #[serde(default = "lease_seconds_default")]
@@ -56,11 +56,6 @@ pub struct Settings {
 #[must_use]
 pub const fn lease_seconds_default() -> u32 {
     60
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_none(workers: &u32) -> bool {
-    *workers == 0
 }
 
 impl Settings {

@@ -348,8 +348,7 @@ impl Study {
 
     /// Takes the trials of remote workers back, whose data must not be used any more. They are asked for again.
     pub fn recall_remote(&mut self) {
-        let remote = self.trials.iter_mut().filter(|trial| trial.state == TrialState::Running && trial.remote);
-        remote.for_each(|trial| trial.state = TrialState::Abandoned);
+        self.running_remote().for_each(|trial| trial.state = TrialState::Abandoned);
     }
 
     /// Abandons the running trials for which `is_dead` holds.
@@ -365,15 +364,13 @@ impl Study {
     /// Ends the trials of remote workers that were not heard of within the lease: a worker that dies costs its trial.
     /// Returns their number.
     pub fn expire(&mut self, now: i64) -> usize {
-        let lease = i64::from(self.settings.lease_seconds) * 1000;
+        let seconds = self.settings.lease_seconds;
+        let lease = i64::from(seconds) * 1000;
         let mut expired = 0;
-        for trial in &mut self.trials {
-            if trial.state == TrialState::Running && trial.remote && now - trial.heard > lease {
-                let seconds = self.settings.lease_seconds;
-                let error = format!("its worker {} was not heard of for {seconds} seconds", trial.worker);
-                (trial.state, trial.error, trial.ended) = (TrialState::Failed, Some(error), Some(now));
-                expired += 1;
-            }
+        for trial in self.running_remote().filter(|trial| now - trial.heard > lease) {
+            let error = format!("its worker {} was not heard of for {seconds} seconds", trial.worker);
+            (trial.state, trial.error, trial.ended) = (TrialState::Failed, Some(error), Some(now));
+            expired += 1;
         }
         if expired > 0 {
             self.end_if_due(now);
@@ -383,8 +380,12 @@ impl Study {
 
     /// Begins the leases of remote workers again, after a time in which they could not be heard.
     pub fn renew_all(&mut self, now: i64) {
-        let remote = self.trials.iter_mut().filter(|trial| trial.state == TrialState::Running && trial.remote);
-        remote.for_each(|trial| trial.heard = now);
+        self.running_remote().for_each(|trial| trial.heard = now);
+    }
+
+    /// The running trials of workers on other machines.
+    fn running_remote(&mut self) -> impl Iterator<Item = &mut Trial> {
+        self.trials.iter_mut().filter(|trial| trial.state == TrialState::Running && trial.remote)
     }
 
     /// When the lease of a trial ends, in Unix milliseconds.

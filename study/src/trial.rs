@@ -76,7 +76,7 @@ pub struct Trial {
     /// How often it was begun.
     pub attempts: u32,
     /// How often its worker has died.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub deaths: u32,
     /// The worker of the latest attempt.
     pub worker: String,
@@ -95,11 +95,6 @@ pub struct Trial {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 impl Trial {

@@ -150,12 +150,12 @@ impl Worker {
         tracing::info!(%study, trial, params = %json!(assigned.params), "trial");
         let heartbeat = Heartbeat::start(&self.client, assigned);
         let made = self.outcome_of(assigned, &heartbeat, records);
-        if heartbeat.is_lost() || matches!(made, Err(Made::Lost)) {
+        let Some(made) = made.transpose().filter(|_| !heartbeat.is_lost()) else {
             tracing::warn!(%study, trial, "the trial is not this worker's any more: it was stopped, or its lease ran out");
             // Users in them may have been erased.
             *records = None;
             return Ok(());
-        }
+        };
         let body = match &made {
             Ok(Outcome { value, standard_error, difference_error }) => json!({
                 "attempt": assigned.attempt, "value": value, "standard_error": standard_error,
@@ -170,39 +170,40 @@ impl Worker {
         self.tell(assigned, &body)?;
         // Without its records no trial of the study can be made here.
         match made {
-            Err(Made::Records(failure)) => Err(failure),
+            Err(NoLoss::Records(failure)) => Err(failure),
             _ => Ok(()),
         }
     }
 
+    /// The loss of a trial; `None` if it is not this worker's any more.
     fn outcome_of(
         &self,
         assigned: &Assigned,
         heartbeat: &Heartbeat,
         records: &mut Option<Records>,
-    ) -> Result<Outcome, Made> {
+    ) -> Result<Option<Outcome>, NoLoss> {
         if !records.as_ref().is_some_and(|records| records.are_of(&assigned.study, assigned.data)) {
             // The old ones go before the new ones come.
             *records = None;
-            *records = Some(self.fetched(assigned, heartbeat)?);
+            *records = self.fetched(assigned, heartbeat).map_err(NoLoss::Records)?;
         }
-        let records = records.as_ref().expect("they were fetched");
+        let Some(records) = records else { return Ok(None) };
         let trial = RemoteTrial { params: assigned.params.clone(), threads: self.threads, stop: heartbeat.stop() };
-        self.runtime.block_on(records.worker().run(trial)).map_err(Made::Trial)
+        self.runtime.block_on(records.worker().run(trial)).map(Some).map_err(NoLoss::Trial)
     }
 
-    /// The records for a trial, from a node that may restart meanwhile.
-    fn fetched(&self, assigned: &Assigned, heartbeat: &Heartbeat) -> Result<Records, Made> {
+    /// The records for a trial, from a node that may restart meanwhile; `None` if the trial is not this worker's any more.
+    fn fetched(&self, assigned: &Assigned, heartbeat: &Heartbeat) -> Result<Option<Records>, Failure> {
         let of_worker = (self.name.as_str(), self.scratch.as_deref(), &self.training);
         loop {
             let why = match Records::fetch(&self.client, &assigned.study, of_worker) {
-                Ok(records) => return Ok(records),
-                Err(FetchError::Failed(failure)) => return Err(Made::Records(failure)),
+                Ok(records) => return Ok(Some(records)),
+                Err(FetchError::Failed(failure)) => return Err(failure),
                 Err(FetchError::Refused(why)) => {
                     tracing::warn!(why, "the observations were refused");
-                    return Err(Made::Lost);
+                    return Ok(None);
                 }
-                Err(FetchError::Cut(_)) if heartbeat.is_lost() => return Err(Made::Lost),
+                Err(FetchError::Cut(_)) if heartbeat.is_lost() => return Ok(None),
                 Err(FetchError::Cut(why)) => why,
             };
             tracing::warn!(node = self.client.url(), why, "the observations did not come; trying again");
@@ -232,18 +233,15 @@ impl Worker {
 
 /// Why a trial has no loss.
 #[derive(Debug)]
-enum Made {
-    /// It is not this worker's any more.
-    Lost,
+enum NoLoss {
     /// What it reads cannot be kept here.
     Records(Failure),
     Trial(ManagerError),
 }
 
-impl std::fmt::Display for Made {
+impl std::fmt::Display for NoLoss {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lost => formatter.write_str("it is not this worker's any more"),
             Self::Records(Failure::BadInput(why) | Failure::Other(why)) => formatter.write_str(why),
             Self::Trial(error) => error.fmt(formatter),
         }

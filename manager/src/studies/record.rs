@@ -46,7 +46,7 @@ pub struct StudyRecord {
     /// End of the part of the log that trials read.
     pub(super) watermark: Watermark,
     /// Number of users erased since it began whose events its running trials do not read.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub(super) erased_users: u64,
     /// The search.
     pub search: Study,
@@ -61,11 +61,6 @@ pub struct StudyRecord {
     pub finished: Option<Timestamp>,
     /// Whether nothing is left to do: it has ended, and what follows was started.
     pub(super) closed: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl StudyRecord {

@@ -53,9 +53,9 @@ impl Choices {
     }
 
     /// `Lambda p`.
-    pub(crate) fn pull<T: Real>(&self) -> Vec<T> {
+    fn pull(&self) -> impl Iterator<Item = f64> {
         let scale = self.scale();
-        self.sum.iter().map(|sum| T::from_f64(scale * sum)).collect()
+        self.sum.iter().map(move |sum| scale * sum)
     }
 
     /// The number of items and the sum, for storage.
@@ -72,5 +72,37 @@ impl Choices {
     /// Size on the heap and inline.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + size_of::<f64>() * self.sum.capacity()
+    }
+}
+
+/// `Lambda` times what choices and profile move a user's prior mean by.
+#[derive(Clone, Copy)]
+pub(crate) struct Pull<'a> {
+    pub(crate) choices: Option<&'a Choices>,
+    pub(crate) profile: Option<&'a [f32]>,
+}
+
+impl Pull<'_> {
+    /// Whether the prior mean stays where it is.
+    pub(crate) fn is_none(self) -> bool {
+        self.choices.is_none() && self.profile.is_none()
+    }
+
+    /// Writes the pull, or zeros if there is none, to `out`, length `dim`.
+    pub(crate) fn write<T: Real>(self, out: &mut [T]) {
+        match (self.choices, self.profile) {
+            (None, None) => out.fill(T::ZERO),
+            (Some(choices), None) => fill(out, choices.pull()),
+            (None, Some(profile)) => fill(out, profile.iter().map(|entry| f64::from(*entry))),
+            (Some(choices), Some(profile)) => {
+                fill(out, choices.pull().zip(profile).map(|(choice, entry)| choice + f64::from(*entry)));
+            }
+        }
+    }
+}
+
+fn fill<T: Real>(out: &mut [T], entries: impl Iterator<Item = f64>) {
+    for (out, entry) in out.iter_mut().zip(entries) {
+        *out = T::from_f64(entry);
     }
 }

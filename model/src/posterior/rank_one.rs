@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::thread::LocalKey;
 
+use super::choices::Pull;
 use super::learning::WeightedTarget;
 use crate::linear::{Real, dot};
 use celeris_kernel as kernel;
@@ -165,15 +166,15 @@ impl<T: Steps> State<T> {
         }
     }
 
-    /// Shifts the weights by what moves the prior mean by `q`, `A^-1 pull` with `pull = Lambda q`, then the last one by the
-    /// recent `bias` under the weights so far.
-    pub(crate) fn shift(&mut self, pull: Option<&[T]>, bias: impl FnOnce(&[T]) -> f64) {
+    /// Shifts the weights by `A^-1 pull`, then the last one by the recent `bias` under the weights so far.
+    pub(crate) fn shift(&mut self, pull: Pull, bias: impl FnOnce(&[T]) -> f64) {
         if self.unshifted.is_empty() {
             self.unshifted.clone_from(&self.weights);
         }
-        match pull {
-            Some(pull) => self.shift_by_pull(pull),
-            None => self.weights.clone_from(&self.unshifted),
+        if pull.is_none() {
+            self.weights.clone_from(&self.unshifted);
+        } else {
+            self.shift_by(pull);
         }
         let bias = bias(&self.weights);
         if let Some(last) = self.weights.last_mut() {
@@ -181,12 +182,15 @@ impl<T: Steps> State<T> {
         }
     }
 
-    fn shift_by_pull(&mut self, pull: &[T]) {
+    fn shift_by(&mut self, pull: Pull) {
         let Self { weights, unshifted, earlier, reduction } = self;
-        let reduced = T::multiply(earlier, reduction, pull, weights);
-        for ((weight, own), entry) in weights.iter_mut().zip(unshifted).zip(reduction) {
-            *weight = *own + (*weight - reduced * *entry);
-        }
+        T::with_scratch(weights.len(), |vector| {
+            pull.write(vector);
+            let reduced = T::multiply(earlier, reduction, vector, weights);
+            for ((weight, own), entry) in weights.iter_mut().zip(unshifted).zip(reduction) {
+                *weight = *own + (*weight - reduced * *entry);
+            }
+        });
     }
 }
 

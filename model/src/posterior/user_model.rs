@@ -5,9 +5,9 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::canonical::{CHECKPOINT_EVERY, GramSums, is_checkpoint, last_checkpoint};
-use super::choices::Choices;
+use super::choices::{Choices, Pull};
 use super::learning::{Learning, WeightedTarget};
-use super::rank_one::{State, Steps};
+use super::rank_one::State;
 use super::recent_bias::{RecentBias, RecentLabels};
 use crate::error::ModelError;
 use crate::linear::{Real, dot, quadratic};
@@ -78,6 +78,26 @@ enum Posterior {
     Double(State<f64>),
 }
 
+impl Posterior {
+    fn weights(&self) -> Vec<f64> {
+        match self {
+            Self::Single(state) => state.weights.iter().map(|weight| f64::from(*weight)).collect(),
+            Self::Double(state) => state.weights.clone(),
+        }
+    }
+
+    /// [`State::shift`] by `pull` and the bias of `recent`.
+    fn shift(&mut self, pull: Pull, recent: Option<(&RecentLabels, RecentBias)>) {
+        fn bias<T: Real>(recent: Option<(&RecentLabels, RecentBias)>, weights: &[T]) -> f64 {
+            recent.map_or(0.0, |(recent, rule)| recent.bias(rule, weights))
+        }
+        match self {
+            Self::Single(state) => state.shift(pull, |weights| bias(recent, weights)),
+            Self::Double(state) => state.shift(pull, |weights| bias(recent, weights)),
+        }
+    }
+}
+
 /// The state of one user under one version: the Gaussian posterior `A = Lambda + sum weight x x^T`,
 /// `w = w0 + A^-1 sum weight x (y - offset - x·w0)` of an online ridge regression, or its
 /// counterpart under another [`crate::Loss`]: weights and labels as the loss defines them, and for
@@ -104,18 +124,6 @@ pub struct UserModel {
     recent: Option<RecentLabels>,
     /// `Lambda q` of the user's profile, length `dim`; see [`UserModel::with_profile`].
     profile: Option<Arc<[f32]>>,
-}
-
-/// The sum of what choices and profile pull the weights by, times `Lambda`; `None` if there are neither.
-fn pull<T: Real>(choices: Option<&Choices>, profile: Option<&[f32]>) -> Option<Vec<T>> {
-    match (choices, profile) {
-        (choices, None) => choices.map(Choices::pull),
-        (None, Some(profile)) => Some(profile.iter().map(|entry| T::from_f64(f64::from(*entry))).collect()),
-        (Some(choices), Some(profile)) => {
-            let sum = |(choice, entry): (f64, &f32)| T::from_f64(choice + f64::from(*entry));
-            Some(choices.pull::<f64>().into_iter().zip(profile).map(sum).collect())
-        }
-    }
 }
 
 impl UserModel {
@@ -224,18 +232,10 @@ impl UserModel {
 
     /// Shifts the weights by choices, profile and recent bias, if there are any.
     fn shift(&mut self, learning: &Learning) {
-        fn shift<T: Steps>(state: &mut State<T>, pull: Option<&[T]>, recent: Option<(&RecentLabels, RecentBias)>) {
-            state.shift(pull, |weights| recent.map_or(0.0, |(recent, rule)| recent.bias(rule, weights)));
-        }
-        let Self { posterior, choices, recent, profile, .. } = self;
-        let (choices, profile) = (choices.as_ref(), profile.as_deref());
-        let recent = recent.as_ref().zip(learning.recent_bias());
-        if choices.is_none() && profile.is_none() && recent.is_none() {
-            return;
-        }
-        match posterior {
-            Posterior::Single(state) => shift(state, pull(choices, profile).as_deref(), recent),
-            Posterior::Double(state) => shift(state, pull(choices, profile).as_deref(), recent),
+        let pull = Pull { choices: self.choices.as_ref(), profile: self.profile.as_deref() };
+        let recent = self.recent.as_ref().zip(learning.recent_bias());
+        if !pull.is_none() || recent.is_some() {
+            self.posterior.shift(pull, recent);
         }
     }
 
@@ -247,16 +247,10 @@ impl UserModel {
 
     /// The weights to whose last one the recent bias is added.
     fn weights_without_bias(&self) -> Vec<f64> {
-        fn unbiased<T: Steps>(state: &State<T>, pull: Option<&[T]>) -> Vec<f64> {
-            let mut state = state.clone();
-            state.shift(pull, |_weights| 0.0);
-            state.weights.iter().map(|weight| weight.to_f64()).collect()
-        }
-        let (choices, profile) = (self.choices.as_ref(), self.profile.as_deref());
-        match &self.posterior {
-            Posterior::Single(state) => unbiased(state, pull(choices, profile).as_deref()),
-            Posterior::Double(state) => unbiased(state, pull(choices, profile).as_deref()),
-        }
+        let pull = Pull { choices: self.choices.as_ref(), profile: self.profile.as_deref() };
+        let mut posterior = self.posterior.clone();
+        posterior.shift(pull, None);
+        posterior.weights()
     }
 
     /// Absorbs the next example of `history`, the one at index [`UserModel::observations`]: by the
@@ -392,10 +386,7 @@ impl UserModel {
     /// The weights `w_u`, length `dim`.
     #[must_use]
     pub fn weights(&self) -> Vec<f64> {
-        match &self.posterior {
-            Posterior::Single(state) => state.weights.iter().map(|w| f64::from(*w)).collect(),
-            Posterior::Double(state) => state.weights.clone(),
-        }
+        self.posterior.weights()
     }
 
     /// `A^-1`, row-major `dim x dim`.
