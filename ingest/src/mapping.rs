@@ -118,7 +118,7 @@ impl Mapping {
             serde_json::from_slice(payload).map_err(|error| Poison::new(&format!("no JSON: {error}")))?;
         let Value::Object(message) = message else { return Err(Poison::new("expected a JSON object")) };
         let mut observation = if self.is_identity() { message } else { self.picked(&message)? };
-        if !observation.contains_key("timestamp") {
+        if observation.get("timestamp").is_none_or(Value::is_null) {
             observation.insert("timestamp".to_owned(), published.0.into());
         }
         serde_json::to_vec(&observation).map_err(|error| Poison::new(&error))
@@ -227,9 +227,14 @@ mod tests {
     #[test]
     fn a_message_without_a_mapping_is_the_body_of_observe() {
         let mapping = Mapping::new(&texts(&[]), &texts(&[]), &BTreeMap::new(), (&BTreeMap::new(), TimeUnit::default()));
-        let message = json!({ "user": "u", "item": "i", "label": 0.1 });
+        let mapping = mapping.unwrap();
         let expected = json!({ "user": "u", "item": "i", "label": 0.1, "timestamp": 7 });
-        assert_eq!(observed(&mapping.unwrap(), &message).unwrap(), expected);
+        for message in [
+            json!({ "user": "u", "item": "i", "label": 0.1 }),
+            json!({ "user": "u", "item": "i", "label": 0.1, "timestamp": null }),
+        ] {
+            assert_eq!(observed(&mapping, &message).unwrap(), expected);
+        }
     }
 
     #[test]

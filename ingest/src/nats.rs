@@ -154,6 +154,11 @@ struct Place {
     next: u64,
     /// The last message that was read.
     position: Option<u64>,
+    /// The last message that was read or counted as removed.
+    accounted: Option<u64>,
+    /// Whether messages of all subjects are read: what lies between two of them was then removed.
+    is_whole: bool,
+    /// Number of messages that were gone when the reading began.
     removed: u64,
 }
 
@@ -208,7 +213,8 @@ impl NatsReader {
         let consumer = stream.create_consumer(config).await.map_err(|error| self.failed(error.to_string()))?;
         // The first reading of all begins where the stream does.
         let removed = position.map_or(0, |_| first.saturating_sub(next));
-        Ok(Place { consumer, next: 1, position, removed })
+        let accounted = position.map(|position| position + removed);
+        Ok(Place { consumer, next: 1, position, accounted, is_whole: self.subjects.is_empty(), removed })
     }
 }
 
@@ -247,6 +253,9 @@ async fn take(place: &mut Place, batch: &mut Batch, mut messages: Messages) -> R
         let timestamp = Timestamp(i64::try_from(published).unwrap_or_default());
         place.next += 1;
         place.position = Some(offset);
+        if let Some(accounted) = place.accounted.replace(offset).filter(|_| place.is_whole) {
+            batch.removed += offset.saturating_sub(accounted + 1);
+        }
         batch.behind = behind;
         batch.messages.push(Message { offset, payload: Some(message.payload.to_vec()), timestamp });
     }

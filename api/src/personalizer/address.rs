@@ -4,6 +4,7 @@
 //! `/personalizer/rank?api-version=…`. A client with another model has `…/v1/models/MODEL` as its endpoint, to which the
 //! SDKs append the same. All versions of that API have the same calls as far as this one has them.
 
+use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderValue, Request, Uri, header};
 
 use super::Personalizer;
@@ -91,10 +92,17 @@ impl Personalizer {
             )
         })?;
         let path = format!("{MODELS}{model}/{ROOT}/{call}");
-        *request.uri_mut() = path.parse::<Uri>().map_err(|_| ApiError::not_found("no such path"))?;
+        *request.uri_mut() = with_path(request.uri(), &path).ok_or_else(|| ApiError::not_found("no such path"))?;
         give_key(request);
         Ok(Addressed::Theirs)
     }
+}
+
+/// A target with another path. A host that it names stays, and is checked with the request.
+fn with_path(target: &Uri, path: &str) -> Option<Uri> {
+    let mut parts = target.clone().into_parts();
+    parts.path_and_query = Some(path.parse::<PathAndQuery>().ok()?);
+    Uri::from_parts(parts).ok()
 }
 
 /// The key as this API expects it, if there is no other.

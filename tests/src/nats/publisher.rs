@@ -34,8 +34,20 @@ impl Publisher {
     /// # Panics
     /// If the servers refuse.
     pub fn create(&self, stream: &str, subject: &str) {
-        let config =
-            stream::Config { name: stream.into(), subjects: vec![subject.into()], ..stream::Config::default() };
+        self.create_of(stream, subject, -1);
+    }
+
+    /// Creates a stream that keeps so many messages at most, the latest ones; -1 for all.
+    ///
+    /// # Panics
+    /// If the servers refuse.
+    pub fn create_of(&self, stream: &str, subject: &str, max_messages: i64) {
+        let config = stream::Config {
+            name: stream.into(),
+            subjects: vec![subject.into()],
+            max_messages,
+            ..stream::Config::default()
+        };
         self.runtime.block_on(self.context.create_stream(config)).expect("the servers take it");
     }
 

@@ -99,6 +99,8 @@ fn a_foreign_origin_and_a_foreign_host_are_refused() {
         let said = format!("host: {said}");
         let request = format!("POST http://{target}/v1/models/films/observe");
         assert_problem(&ask(&node, &request, &[&said, json], OBSERVATION), 421, "host");
+        let request = format!("POST http://{target}/v1/models/films/personalizer/v1.0/rank");
+        assert_eq!(ask(&node, &request, &[&said, json], "{}").status, 421);
     }
     assert_eq!(ask(&node, &format!("GET http://{address}/v1/models"), &[&host], "").status, 200);
     let preflight = [&host, foreign, "access-control-request-method: POST"];

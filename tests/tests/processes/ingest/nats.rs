@@ -103,6 +103,29 @@ fn dead_letters_go_to_a_subject_and_fields_are_mapped() {
 }
 
 #[test]
+fn messages_that_the_broker_removes_are_counted() {
+    let Some(nats) = Nats::start(1) else { return };
+    let publisher = Publisher::new(&nats);
+    publisher.create_of("CLICKS", "clicks.>", 1);
+    let ingesting = Ingesting::new(&table(&nats, ""));
+    let node = ingesting.start();
+    create_model(&node);
+    publisher.publish("clicks.web", message(0));
+    await_count(&node, 1);
+    // Each message removes the one before, read or not.
+    (1..2000).for_each(|number| publisher.publish("clicks.web", message(number)));
+    eventually("the last message is read", || {
+        let status = status(&node);
+        (status["partitions"][0]["position"] == 2000).then_some(())
+    });
+    let metrics = node.client().try_send("GET", "/metrics", "", "").unwrap().text;
+    let outcome = "celeris_ingest_messages_total{ingest=\"clicks\",outcome=\"removed\"} ";
+    let removed = metrics.lines().find_map(|line| line.strip_prefix(outcome)?.parse::<u64>().ok());
+    assert!(removed.is_some_and(|removed| removed > 0), "the reading was overtaken: {metrics}");
+    assert_eq!(status(&node)["observations"].as_u64().zip(removed).map(|(read, removed)| read + removed), Some(2000));
+}
+
+#[test]
 fn a_stream_that_was_created_again_is_read_anew() {
     let Some(nats) = Nats::start(1) else { return };
     let publisher = Publisher::new(&nats);
