@@ -34,20 +34,19 @@ impl Publisher {
     /// # Panics
     /// If the servers refuse.
     pub fn create(&self, stream: &str, subject: &str) {
-        self.create_of(stream, subject, -1);
+        self.create_with(stream, subject, stream::Config::default());
     }
 
-    /// Creates a stream that keeps so many messages at most, the latest ones; -1 for all.
+    /// Creates a stream of these subjects that keeps the latest message only.
     ///
     /// # Panics
     /// If the servers refuse.
-    pub fn create_of(&self, stream: &str, subject: &str, max_messages: i64) {
-        let config = stream::Config {
-            name: stream.into(),
-            subjects: vec![subject.into()],
-            max_messages,
-            ..stream::Config::default()
-        };
+    pub fn create_of_latest(&self, stream: &str, subject: &str) {
+        self.create_with(stream, subject, stream::Config { max_messages: 1, ..stream::Config::default() });
+    }
+
+    fn create_with(&self, stream: &str, subject: &str, config: stream::Config) {
+        let config = stream::Config { name: stream.into(), subjects: vec![subject.into()], ..config };
         self.runtime.block_on(self.context.create_stream(config)).expect("the servers take it");
     }
 

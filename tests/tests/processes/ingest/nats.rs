@@ -106,7 +106,7 @@ fn dead_letters_go_to_a_subject_and_fields_are_mapped() {
 fn messages_that_the_broker_removes_are_counted() {
     let Some(nats) = Nats::start(1) else { return };
     let publisher = Publisher::new(&nats);
-    publisher.create_of("CLICKS", "clicks.>", 1);
+    publisher.create_of_latest("CLICKS", "clicks.>");
     let ingesting = Ingesting::new(&table(&nats, ""));
     let node = ingesting.start();
     create_model(&node);
